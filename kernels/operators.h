@@ -1,0 +1,154 @@
+// The operator interface: everything a worker asks of a CPU or a GPU. One implementation a backend.
+//
+// Row-invariance (DESIGN section 3) is part of every prefill operator's contract: the bits of an
+// output row depend on its own input row, the weights and the state before its block; never on how
+// many rows the call has, where the row sits, or how many threads run.
+//
+// An Operators object is one execution lane: a pool of threads on the CPU, a stream on a GPU. Calls
+// are issued in order; on a GPU they return before the work is done, and Synchronize waits. An
+// object may be used by one thread at a time; different objects of a backend are independent.
+#ifndef DELTAFILL_KERNELS_OPERATORS_H_
+#define DELTAFILL_KERNELS_OPERATORS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "kernels/delta_rule.h"
+#include "kernels/status.h"
+#include "kernels/tensor.h"
+
+namespace deltafill::kernels {
+
+// A weight matrix in the backend's own memory and layout, made once at load. Immutable, shareable
+// between lanes of one backend.
+class Weight {
+ public:
+  virtual ~Weight() = default;
+  virtual int64_t out_features() const = 0;
+  virtual int64_t in_features() const = 0;
+};
+
+// y[rows, out] = x[rows, in] W^T (+ bias), W as stored in checkpoints: [out, in].
+struct MatMulParams {
+  ConstRows x;                   // [rows, in]
+  const Weight* weight = nullptr;
+  const float* bias = nullptr;   // [out] or nullptr
+  MutableRows y;                 // [rows, out]; does not overlap x
+  int64_t rows = 0;
+  bool accumulate = false;       // y += instead of y =: the residual connection
+};
+
+// Causal depthwise convolution of kernel size 4 followed by SiLU; no bias.
+// y[t, c] = silu(sum_j w[c, j] x[t - 3 + j, c]), rows before a sequence's start come from its tail.
+struct ShortConvParams {
+  ConstRows x;                               // [rows, channels]: pre-convolution rows
+  const float* weight = nullptr;             // [channels, 4], oldest tap first
+  SequenceOffsets offsets;
+  const float* const* tails_in = nullptr;    // host [sequences] of [channels, 3], oldest first; nullptr: zeros
+  float* const* tails_out = nullptr;         // host [sequences] of [channels, 3], may equal tails_in; entries may be nullptr
+  MutableRows y;                             // [rows, channels]; does not overlap x
+  int64_t channels = 0;
+};
+
+// The tail [channels, 3] as it stands after `tokens` rows of a sequence (a checkpoint's).
+struct ConvTailParams {
+  ConstRows x;                      // rows of one sequence
+  int64_t tokens = 0;               // >= 0
+  const float* tail_in = nullptr;   // [channels, 3] before the first row; nullptr: zeros
+  float* tail_out = nullptr;        // [channels, 3]
+  int64_t channels = 0;
+};
+
+// y = x / sqrt(mean(x^2) + eps) * weight, over groups of `width` channels.
+struct RmsNormParams {
+  ConstRows x;                    // [rows, groups*width]
+  const float* weight = nullptr;  // [width], shared by the groups
+  ConstRows gate;                 // [rows, groups*width]; data nullptr: not gated
+  MutableRows y;                  // may alias x
+  int64_t rows = 0;
+  int64_t groups = 1;
+  int64_t width = 0;
+  float eps = 1e-5f;
+  // Gated form: y = rms_norm(x) * weight * sigmoid(gate) (KDA's output norm).
+};
+
+// y = silu(gate) * up.
+struct SwiGluParams {
+  ConstRows gate;  // [rows, width]
+  ConstRows up;    // [rows, width]
+  MutableRows y;   // [rows, width], may alias gate or up
+  int64_t rows = 0;
+  int64_t width = 0;
+};
+
+// y[i] = table[tokens[i]]. Token ids are checked by the caller.
+struct EmbeddingParams {
+  const Weight* table = nullptr;      // [vocabulary, width]
+  std::span<const uint32_t> tokens;   // host
+  MutableRows y;                      // [tokens, width]
+};
+
+class Operators {
+ public:
+  virtual ~Operators() = default;
+
+  // Prefill operators: row-invariant.
+  virtual Status Embedding(const EmbeddingParams& params) = 0;
+  virtual Status MatMul(const MatMulParams& params) = 0;
+  virtual Status RmsNorm(const RmsNormParams& params) = 0;
+  virtual Status ShortConv(const ShortConvParams& params) = 0;
+  virtual Status ConvTail(const ConvTailParams& params) = 0;
+  virtual Status SwiGlu(const SwiGluParams& params) = 0;
+  virtual Status DeltaRuleForward(const DeltaRuleForwardParams& params) = 0;
+  virtual Status DeltaRuleSummary(const DeltaRuleSummaryParams& params) = 0;
+
+  // Decoding: bits of their own, which do not depend on who else is in the batch.
+  virtual Status DeltaRuleStep(const DeltaRuleStepParams& params) = 0;
+
+  // Waits for all issued work and returns its first error.
+  virtual Status Synchronize() = 0;
+
+  // Copies between host and this backend's memory, ordered with the lane; host memory must stay
+  // valid until Synchronize.
+  virtual Status CopyFromHost(void* to, const void* host_from, size_t bytes) = 0;
+  virtual Status CopyToHost(void* host_to, const void* from, size_t bytes) = 0;
+  virtual Status FillZero(void* to, size_t bytes) = 0;
+};
+
+struct BackendOptions {
+  DType compute_dtype = DType::kF32;  // of matrix products; kF32 or kBF16
+  std::string isa;                    // "", or "avx2", "avx512": pins the CPU's instruction set
+};
+
+// A device, its memory and what its bits depend on. Thread-safe.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // The backend's share of the numerics id, for instance
+  // "cpu/f32/avx512/onednn-2.6.3/block64/v1": equal strings promise equal bits.
+  virtual const std::string& numerics() const = 0;
+  virtual DType activation_dtype() const = 0;  // of packed activation rows and convolution inputs
+  virtual bool is_host_memory() const = 0;     // buffers may be read and written by the host directly
+
+  // A lane with `threads` CPU threads (ignored by GPU backends); >= 1.
+  virtual Status NewOperators(int threads, std::unique_ptr<Operators>* out) = 0;
+
+  // 64-byte aligned, not zeroed. Returned memory is released by Free only.
+  virtual Status Allocate(size_t bytes, void** out) = 0;
+  virtual void Free(void* buffer) = 0;
+
+  // Converts host weights [out_features, in_features] (row-major) into the backend's form.
+  virtual Status NewWeight(const void* host_data, DType dtype, int64_t out_features,
+                           int64_t in_features, std::unique_ptr<Weight>* out) = 0;
+};
+
+// The CPU backend. Fails with kInvalidArgument if the machine lacks options.isa, or AVX2.
+Status NewCpuBackend(const BackendOptions& options, std::unique_ptr<Backend>* out);
+
+}  // namespace deltafill::kernels
+
+#endif  // DELTAFILL_KERNELS_OPERATORS_H_
