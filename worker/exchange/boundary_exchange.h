@@ -1,0 +1,69 @@
+// Handing boundary states from the worker of one range to the worker of the next. One interface;
+// transports: in process (memory), gRPC between processes, NCCL between GPUs later.
+//
+// Credits: a receiver reserves one prefix state a range when the coordinator gives it the range, and
+// the coordinator bounds the ranges queued on a worker; a message is only sent to a worker that was
+// given its range first. Messages carry their address (attempt, range, layer, kind), so they may
+// arrive in any order and a slow prompt never blocks another.
+#ifndef DELTAFILL_WORKER_EXCHANGE_BOUNDARY_EXCHANGE_H_
+#define DELTAFILL_WORKER_EXCHANGE_BOUNDARY_EXCHANGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "statestore/part.h"
+
+namespace deltafill {
+
+struct AttemptKey {
+  uint64_t prompt = 0;
+  uint32_t attempt = 0;
+  friend auto operator<=>(const AttemptKey&, const AttemptKey&) = default;
+};
+
+// The boundary state of one layer that range `range` starts from.
+struct BoundaryAddress {
+  AttemptKey attempt;
+  uint32_t range = 0;
+  uint32_t layer = 0;
+  PartKind kind = PartKind::kRecurrent;
+  friend auto operator<=>(const BoundaryAddress&, const BoundaryAddress&) = default;
+};
+
+struct ExchangeTarget {
+  uint32_t worker = 0;
+  std::string address;  // host:port of its exchange; "" in process
+};
+
+// Thread-safe.
+class BoundaryExchange {
+ public:
+  virtual ~BoundaryExchange() = default;
+
+  // Makes room for everything range `range` of an attempt will receive. Idempotent.
+  virtual absl::Status Reserve(const AttemptKey& attempt, uint32_t range) = 0;
+
+  // Hands bytes on to every target; returns when they have been copied or sent, not when they
+  // arrived. UNAVAILABLE naming the worker if a peer cannot be reached.
+  virtual absl::Status Publish(const BoundaryAddress& address, std::span<const std::byte> bytes,
+                               std::span<const ExchangeTarget> targets) = 0;
+
+  // Blocks until the state is there and moves it out. CANCELLED if the attempt is aborted.
+  virtual absl::StatusOr<std::vector<std::byte>> Await(const BoundaryAddress& address) = 0;
+
+  // Wakes waiters, frees what was received, and drops later messages of this and older attempts.
+  virtual void Abort(const AttemptKey& attempt) = 0;
+
+  // The range has ended: its reservation is given back.
+  virtual void Release(const AttemptKey& attempt, uint32_t range) = 0;
+};
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_WORKER_EXCHANGE_BOUNDARY_EXCHANGE_H_

@@ -1,0 +1,73 @@
+// A model in a backend's memory: prefill of ranges and decoding steps. No prompts, protos or stores.
+#ifndef DELTAFILL_WORKER_MODEL_MODEL_H_
+#define DELTAFILL_WORKER_MODEL_MODEL_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/operators.h"
+#include "statestore/identity.h"
+#include "worker/model/boundary_port.h"
+#include "worker/model/config.h"
+#include "worker/model/state_layout.h"
+
+namespace deltafill {
+
+// One range of one prompt, to be run through all layers.
+struct RangeWork {
+  std::span<const uint32_t> tokens;  // at least one; ids below the vocabulary size
+  std::vector<int64_t> captures;     // token counts from the range's start; multiples of 64, ascending
+  BoundaryPort* port = nullptr;
+};
+
+// An execution lane: operators and the scratch that a pass over at most rows_max rows needs. Sized
+// once; no allocation afterwards. One thread at a time.
+class Lane;
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const ModelConfig& config() const = 0;
+  virtual const ModelFingerprint& fingerprint() const = 0;
+  virtual const StateLayout& state_layout() const = 0;
+  virtual kernels::Backend& backend() const = 0;
+
+  // RESOURCE_EXHAUSTED with the sizes if the scratch does not fit.
+  virtual absl::StatusOr<std::shared_ptr<Lane>> NewLane(int threads, int64_t rows_max) = 0;
+
+  // Runs the ranges, packed, through all layers. Row-invariant: a range's bits do not depend on what it
+  // is packed with. The sum of their tokens is at most the lane's rows_max.
+  virtual absl::Status Prefill(Lane& lane, std::span<const RangeWork> ranges) = 0;
+
+  // Logits of the last token of each range of the last Prefill on this lane: host
+  // [ranges, vocabulary] row-major. Waits for the lane.
+  virtual absl::Status LastLogits(Lane& lane, std::span<float> logits) = 0;
+
+  // One token for each of tokens.size() independent sequences. states[i] points to a prefix state
+  // buffer laid out by state_layout(), updated in place. logits: host [batch, vocabulary].
+  virtual absl::Status DecodeStep(Lane& lane, std::span<const uint32_t> tokens,
+                                  std::span<void* const> states, std::span<float> logits) = 0;
+};
+
+// Loads a Hugging Face model directory (config.json and safetensors). The directory may be
+// read-only. INVALID_ARGUMENT or DATA_LOSS naming file and tensor; UNIMPLEMENTED naming layer and kind
+// if a layer is of a kind that is not there.
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& directory,
+                                                 std::shared_ptr<kernels::Backend> backend);
+
+// The file the directory's tokenizer is made from: kind ("bytes") and contents; kind "" if none.
+struct TokenizerFile {
+  std::string kind;
+  std::string contents;
+};
+absl::StatusOr<TokenizerFile> ReadTokenizerFile(const std::string& directory);
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_WORKER_MODEL_MODEL_H_

@@ -1,0 +1,42 @@
+// Where each layer's boundary state lives inside a prefix state's buffer.
+#ifndef DELTAFILL_WORKER_MODEL_STATE_LAYOUT_H_
+#define DELTAFILL_WORKER_MODEL_STATE_LAYOUT_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "statestore/part.h"
+
+namespace deltafill {
+
+// One fixed-size piece of a layer's boundary state.
+struct StateEntry {
+  uint32_t layer = 0;
+  PartKind kind = PartKind::kRecurrent;
+  PartDType dtype = PartDType::kF32;
+  std::array<uint32_t, 4> shape{};  // unused trailing dims are 1
+  size_t offset = 0;                // in the buffer, a multiple of 64
+  size_t bytes = 0;
+};
+
+// Entries of one kind stand together and ascend by layer, so a part is a run of entries.
+// Recurrent: fp32 [head, V, K, 1]. Convolution tail: [q, k, v channels concatenated, 3], oldest
+// first, where the channels of q, of k and of v are each [head, channel].
+struct StateLayout {
+  std::vector<StateEntry> entries;
+  size_t bytes = 0;  // of the buffer
+
+  // nullptr if the layer has no such piece.
+  const StateEntry* Find(uint32_t layer, PartKind kind) const {
+    for (const StateEntry& entry : entries) {
+      if (entry.layer == layer && entry.kind == kind) return &entry;
+    }
+    return nullptr;
+  }
+};
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_WORKER_MODEL_STATE_LAYOUT_H_
