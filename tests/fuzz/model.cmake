@@ -1,0 +1,1 @@
+# Fuzzers of the model's readers.
