@@ -1,0 +1,259 @@
+#include "client/cli.h"
+
+#include <functional>
+#include <memory>
+
+#include "CLI/CLI.hpp"
+#include "client/commands.h"
+#include "client/options.h"
+
+namespace deltafill::client {
+namespace {
+
+// The command that parsing chose; run after parsing so that nothing starts on bad arguments.
+using Chosen = std::function<int()>;
+
+void AddServer(CLI::App* verb, ServerOptions* server) {
+  verb->add_option("--server", server->server, "Service address, host:port")
+      ->envname("DELTAFILL_SERVER")
+      ->capture_default_str();
+  verb->add_option("--tenant", server->tenant, "Whose states these are (loopback services only)")
+      ->envname("DELTAFILL_TENANT");
+  verb->add_option("--token-file", server->token_file, "File with the bearer token")
+      ->envname("DELTAFILL_TOKEN_FILE");
+  verb->add_option("--timeout-s", server->timeout_s, "Deadline of the call in seconds; 0: none")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_flag("--json", server->json, "One JSON object as the last line of standard output");
+}
+
+void AddPrompt(CLI::App* verb, PromptOptions* prompt) {
+  auto* source = verb->add_option_group("prompt", "The prompt; one of");
+  source->add_option("--text", prompt->text_file, "UTF-8 text file; - is standard input");
+  source->add_option("--tokens", prompt->tokens_file,
+                     "Token ids as uint32 little-endian; - is standard input");
+  source->add_option("--prompt", prompt->prompt, "The text itself");
+  source->require_option(0, 1);
+}
+
+// Makes a verb whose options live as long as the app and which runs `command` with them.
+template <typename Options>
+Options* AddVerb(CLI::App* parent, const std::string& name, const std::string& help,
+                 int (*command)(const Options&), Chosen* chosen, CLI::App** verb) {
+  auto options = std::make_shared<Options>();
+  *verb = parent->add_subcommand(name, help);
+  (*verb)->callback([options, command, chosen] {
+    *chosen = [options, command] { return command(*options); };
+  });
+  return options.get();
+}
+
+void AddPrefill(CLI::App* app, Chosen* chosen) {
+  CLI::App* verb = nullptr;
+  auto* options = AddVerb(app, "prefill", "Compute and store the prefix state of a prompt",
+                          &RunPrefill, chosen, &verb);
+  AddServer(verb, &options->server);
+  AddPrompt(verb, &options->prompt);
+  verb->add_option("--model", options->model, "Model name, if the service has several");
+  verb->add_option("--checkpoint-every", options->checkpoint_every,
+                   "Keep a state every so many tokens (rounded down to 64)");
+  verb->add_option("--checkpoint-at", options->checkpoint_at, "Keep states at these tokens")
+      ->delimiter(',');
+  verb->add_option("--schedule", options->schedule, "How ranges are spread over workers")
+      ->check(CLI::IsMember({"auto", "wavefront"}))
+      ->capture_default_str();
+  verb->add_option("--exactness", options->exactness, "any: other roundings are allowed")
+      ->check(CLI::IsMember({"exact", "any"}))
+      ->capture_default_str();
+  verb->add_flag("--no-resume", options->no_resume, "Compute from token 0");
+  verb->add_option("--return-logits", options->logits_file,
+                   "Write the last token's logits here: float32 little-endian");
+}
+
+void AddLookup(CLI::App* app, Chosen* chosen) {
+  CLI::App* verb = nullptr;
+  auto* options =
+      AddVerb(app, "lookup", "The deepest stored state of a prompt", &RunLookup, chosen, &verb);
+  AddServer(verb, &options->server);
+  AddPrompt(verb, &options->prompt);
+  verb->add_option("--model", options->model, "Model name, if the service has several");
+}
+
+void AddDecode(CLI::App* app, Chosen* chosen) {
+  CLI::App* verb = nullptr;
+  auto* options = AddVerb(app, "decode", "Generate tokens from a state or a prompt", &RunDecode,
+                          chosen, &verb);
+  AddServer(verb, &options->server);
+  AddPrompt(verb, &options->prompt);
+  verb->add_option("--model", options->model, "Model name, if the service has several");
+  verb->add_option("--state", options->state, "Handle to go on from");
+  verb->add_option("--max-tokens", options->max_tokens, "At most so many")->capture_default_str();
+  verb->add_option("--temperature", options->temperature, "0: greedy")->capture_default_str();
+  verb->add_option("--top-p", options->top_p, "Nucleus sampling, (0, 1]")->capture_default_str();
+  verb->add_option("--seed", options->seed, "Of sampling")->capture_default_str();
+  verb->add_option("--stop-ids", options->stop_ids, "Stop after one of these token ids")
+      ->delimiter(',');
+  verb->add_flag("--save-state", options->save_state, "Keep the state of prompt and answer");
+  verb->add_flag("--ignore-eos", options->ignore_eos, "Go on after the model's end token");
+}
+
+void AddState(CLI::App* app, Chosen* chosen) {
+  CLI::App* state = app->add_subcommand("state", "Stored states");
+  state->require_subcommand(1);
+  CLI::App* verb = nullptr;
+  auto* list = AddVerb(state, "list", "The tenant's states", &RunStateList, chosen, &verb);
+  AddServer(verb, &list->server);
+  const struct {
+    const char* name;
+    const char* help;
+    int (*command)(const StateOptions&);
+  } kVerbs[] = {
+      {"show", "What a state is", &RunStateShow},
+      {"verify", "Read every part and compare its checksum", &RunStateVerify},
+      {"pin", "Keep a state from eviction", &RunStatePin},
+      {"unpin", "Let a state be evicted again", &RunStateUnpin},
+      {"delete", "Forget a state", &RunStateDelete},
+  };
+  for (const auto& entry : kVerbs) {
+    auto* options = AddVerb(state, entry.name, entry.help, entry.command, chosen, &verb);
+    AddServer(verb, &options->server);
+    verb->add_option("state", options->state, "Handle or state id")->required();
+  }
+  auto* fetch = AddVerb(state, "fetch", "Write a state's tensors as safetensors", &RunStateFetch,
+                        chosen, &verb);
+  AddServer(verb, &fetch->server);
+  verb->add_option("state", fetch->state, "Handle")->required();
+  verb->add_option("--layout", fetch->layout, "Whose names and shapes")
+      ->check(CLI::IsMember({"canonical", "fla"}))
+      ->capture_default_str();
+  verb->add_option("--at", fetch->at, "block: the stored boundary; end: after the tail")
+      ->check(CLI::IsMember({"block", "end"}))
+      ->capture_default_str();
+  verb->add_option("--out", fetch->out_file, "File to write")->required();
+  verb->add_option("--layers", fetch->layers, "Only these layers")->delimiter(',');
+  verb->add_option("--heads", fetch->heads, "Only heads begin:end");
+}
+
+void AddModel(CLI::App* app, Chosen* chosen) {
+  CLI::App* model = app->add_subcommand("model", "Model directories");
+  model->require_subcommand(1);
+  CLI::App* verb = nullptr;
+  auto* init = AddVerb(model, "init", "Make a directory with a random, untrained checkpoint",
+                       &RunModelInit, chosen, &verb);
+  verb->add_option("--preset", init->preset, "Shape of the model")->capture_default_str();
+  verb->add_option("--seed", init->seed, "Of the weights")->capture_default_str();
+  verb->add_option("--out", init->out_directory, "Directory to make")->required();
+  verb->add_flag("--json", init->json, "One JSON object as the last line of standard output");
+  auto* inspect =
+      AddVerb(model, "inspect", "What a directory holds", &RunModelInspect, chosen, &verb);
+  verb->add_option("directory", inspect->directory, "Model directory")->required();
+  verb->add_flag("--json", inspect->json, "One JSON object as the last line of standard output");
+}
+
+void AddCompute(CLI::App* verb, ComputeOptions* compute) {
+  verb->add_option("--model", compute->model_directory, "Model directory")->required();
+  verb->add_option("--threads-per-worker", compute->threads_per_worker,
+                   "0: the machine's cores divided by the workers")
+      ->check(CLI::Range(0, 1024));
+  verb->add_option("--range-tokens-max", compute->range_tokens_max,
+                   "Room for this many tokens' activations; a multiple of 64")
+      ->capture_default_str();
+  verb->add_option("--dtype", compute->compute_dtype, "Of matrix products")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->capture_default_str();
+  verb->add_option("--isa", compute->isa, "Pin the instruction set, and with it the bits")
+      ->check(CLI::IsMember({"avx2", "avx512"}));
+}
+
+void AddScheduling(CLI::App* verb, SchedulingOptions* scheduling) {
+  verb->add_option("--range-tokens", scheduling->range_tokens,
+                   "Tokens a range, a multiple of 64; 0: the planner's choice");
+  verb->add_option("--recovery-interval-s", scheduling->recovery_interval_s,
+                   "A lost worker costs at most so much work")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  verb->add_option("--prompts-running-max", scheduling->prompts_running_max, "At once")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  verb->add_option("--prompts-queued-max", scheduling->prompts_queued_max, "Waiting")
+      ->check(CLI::Range(0, 65536))
+      ->capture_default_str();
+}
+
+void AddStoreRole(CLI::App* verb, StoreRoleOptions* store) {
+  verb->add_option("--store", store->directory, "Directory of the state store, made if absent")
+      ->required();
+  verb->add_option("--store-budget", store->budget,
+                   "Bytes of parts kept, for instance 200G; 0: unlimited");
+}
+
+void AddServe(CLI::App* app, Chosen* chosen) {
+  CLI::App* verb = nullptr;
+  auto* options =
+      AddVerb(app, "serve", "All roles in one process", &RunServe, chosen, &verb);
+  AddCompute(verb, &options->compute);
+  AddScheduling(verb, &options->scheduling);
+  AddStoreRole(verb, &options->store);
+  verb->add_option("--listen", options->listen, "Client port")->capture_default_str();
+  verb->add_option("--credentials", options->credentials_file,
+                   "Tokens and tenants; needed to listen beyond loopback");
+  verb->add_option("--workers", options->workers, "Workers in this process")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+}
+
+void AddRoles(CLI::App* app, Chosen* chosen) {
+  CLI::App* verb = nullptr;
+  auto* coordinator = AddVerb(app, "coordinator", "Front API, planner and scheduler",
+                              &RunCoordinator, chosen, &verb);
+  AddScheduling(verb, &coordinator->scheduling);
+  verb->add_option("--listen", coordinator->listen, "Client port")->capture_default_str();
+  verb->add_option("--worker-listen", coordinator->worker_listen, "Port that workers attach to")
+      ->capture_default_str();
+  verb->add_option("--store", coordinator->store_address, "State store, host:port")->required();
+  verb->add_option("--credentials", coordinator->credentials_file,
+                   "Tokens and tenants; needed to listen beyond loopback");
+
+  auto* worker = AddVerb(app, "worker", "Runs ranges of prompts", &RunWorker, chosen, &verb);
+  AddCompute(verb, &worker->compute);
+  verb->add_option("--name", worker->name, "Unique; default host and process");
+  verb->add_option("--listen", worker->listen, "Port for peers")->capture_default_str();
+  verb->add_option("--advertise", worker->advertise, "Address that peers use, if not --listen's");
+  verb->add_option("--coordinator", worker->coordinator_address, "host:port of --worker-listen")
+      ->required();
+  verb->add_option("--store", worker->store_address, "State store, host:port")->required();
+
+  auto* store =
+      AddVerb(app, "statestore", "Keeps prefix states", &RunStateStore, chosen, &verb);
+  AddStoreRole(verb, &store->store);
+  verb->add_option("--listen", store->listen, "Port for coordinator and workers")
+      ->capture_default_str();
+}
+
+}  // namespace
+
+int RunCommandLine(int argc, char** argv) {
+  CLI::App app("deltafill: long-context prefill with stored states", "deltafill");
+  app.set_version_flag("--version", DELTAFILL_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(32);
+  Chosen chosen;
+  AddServe(&app, &chosen);
+  AddPrefill(&app, &chosen);
+  AddLookup(&app, &chosen);
+  AddDecode(&app, &chosen);
+  AddState(&app, &chosen);
+  CLI::App* verb = nullptr;
+  auto* info_options =
+      AddVerb(&app, "info", "What a service runs and holds", &RunInfo, &chosen, &verb);
+  AddServer(verb, &info_options->server);
+  AddModel(&app, &chosen);
+  AddRoles(&app, &chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return chosen();
+}
+
+}  // namespace deltafill::client

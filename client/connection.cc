@@ -1,0 +1,79 @@
+#include "client/connection.h"
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+namespace deltafill::client {
+namespace {
+
+// Set by the signal handler, watched by a thread: gRPC may not be called from a handler.
+std::atomic<bool> interrupted{false};
+
+void OnInterrupt(int) {
+  if (interrupted.exchange(true)) std::_Exit(130);  // a second Ctrl-C does not wait
+}
+
+// Cancels the process's one call when Ctrl-C arrives.
+void CancelOnInterrupt(grpc::ClientContext* context) {
+  std::signal(SIGINT, OnInterrupt);
+  std::thread([context] {
+    while (!interrupted) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    context->TryCancel();
+  }).detach();
+}
+
+const char* CodeName(grpc::StatusCode code) {
+  static constexpr const char* kNames[] = {
+      "OK",           "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",
+      "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",    "PERMISSION_DENIED",
+      "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",
+      "UNIMPLEMENTED", "INTERNAL",      "UNAVAILABLE",       "DATA_LOSS",
+      "UNAUTHENTICATED"};
+  return code >= 0 && code <= grpc::UNAUTHENTICATED ? kNames[code] : "UNKNOWN";
+}
+
+}  // namespace
+
+Connection::Connection(const ServerOptions& options) : options_(options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  stub_ = v1::PrefillService::NewStub(grpc::CreateCustomChannel(
+      options.server, grpc::InsecureChannelCredentials(), arguments));
+}
+
+bool Connection::Prepare(grpc::ClientContext* context) const {
+  if (options_.timeout_s > 0) {
+    context->set_deadline(std::chrono::system_clock::now() +
+                          std::chrono::milliseconds(int64_t(options_.timeout_s * 1000)));
+  }
+  if (!options_.tenant.empty()) context->AddMetadata("deltafill-tenant", options_.tenant);
+  if (!options_.token_file.empty()) {
+    std::ifstream file(options_.token_file);
+    std::string token;
+    if (!(file >> token)) {
+      std::fprintf(stderr, "deltafill: --token-file %s: no token there\n",
+                   options_.token_file.c_str());
+      return false;
+    }
+    context->AddMetadata("authorization", "Bearer " + token);
+  }
+  CancelOnInterrupt(context);
+  return true;
+}
+
+int Connection::Fail(const grpc::Status& status) const {
+  std::fprintf(stderr, "deltafill: %s: %s\n", CodeName(status.error_code()),
+               status.error_message().c_str());
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    std::fprintf(stderr, "deltafill: is a service listening on %s? (--server, DELTAFILL_SERVER)\n",
+                 options_.server.c_str());
+  }
+  return 1;
+}
+
+}  // namespace deltafill::client

@@ -1,0 +1,151 @@
+// What the command line says, one struct a verb. Filled by cli.cc, read by the commands.
+#ifndef DELTAFILL_CLIENT_OPTIONS_H_
+#define DELTAFILL_CLIENT_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace deltafill::client {
+
+inline constexpr char kDefaultAddress[] = "127.0.0.1:7450";
+
+// Every verb that talks to a service.
+struct ServerOptions {
+  std::string server = kDefaultAddress;
+  std::string tenant;         // sent as `deltafill-tenant` metadata if not empty
+  std::string token_file;     // its contents are sent as a bearer token if not empty
+  double timeout_s = 0;       // 0: no deadline
+  bool json = false;
+};
+
+// Where a prompt comes from; at most one is set. "-" is standard input.
+struct PromptOptions {
+  std::string text_file;
+  std::string tokens_file;  // uint32 little-endian
+  std::string prompt;       // the text itself
+};
+
+struct PrefillOptions {
+  ServerOptions server;
+  PromptOptions prompt;
+  std::string model;
+  uint64_t checkpoint_every = 0;
+  std::vector<uint64_t> checkpoint_at;
+  std::string schedule = "auto";
+  std::string exactness = "exact";
+  bool no_resume = false;
+  std::string logits_file;
+};
+
+struct LookupOptions {
+  ServerOptions server;
+  PromptOptions prompt;
+  std::string model;
+};
+
+struct DecodeOptions {
+  ServerOptions server;
+  PromptOptions prompt;
+  std::string model;
+  std::string state;
+  uint32_t max_tokens = 128;
+  double temperature = 0;
+  double top_p = 1;
+  uint64_t seed = 0;
+  std::vector<uint32_t> stop_ids;
+  bool save_state = false;
+  bool ignore_eos = false;
+};
+
+struct StateListOptions {
+  ServerOptions server;
+};
+
+// show, verify, pin, unpin, delete
+struct StateOptions {
+  ServerOptions server;
+  std::string state;
+};
+
+struct StateFetchOptions {
+  ServerOptions server;
+  std::string state;
+  std::string layout = "canonical";
+  std::string at = "block";
+  std::string out_file;
+  std::vector<uint32_t> layers;
+  std::string heads;  // "begin:end"
+};
+
+struct InfoOptions {
+  ServerOptions server;
+};
+
+struct ModelInitOptions {
+  std::string preset = "tiny";
+  uint64_t seed = 1;
+  std::string out_directory;
+  bool json = false;
+};
+
+struct ModelInspectOptions {
+  std::string directory;
+  bool json = false;
+};
+
+// Shared by the roles.
+struct ComputeOptions {
+  std::string model_directory;
+  int threads_per_worker = 0;  // 0: the machine's cores divided by the workers
+  uint64_t range_tokens_max = 4096;
+  std::string compute_dtype = "f32";  // "f32" or "bf16"
+  std::string isa;                    // "", "avx2", "avx512"
+};
+
+struct SchedulingOptions {
+  uint64_t range_tokens = 0;  // 0: the planner's choice
+  double recovery_interval_s = 30;
+  int prompts_running_max = 16;
+  int prompts_queued_max = 256;
+};
+
+struct StoreRoleOptions {
+  std::string directory;
+  std::string budget = "0";  // bytes, or with K, M, G, T; 0: unlimited
+};
+
+struct ServeOptions {
+  ComputeOptions compute;
+  SchedulingOptions scheduling;
+  StoreRoleOptions store;
+  std::string listen = kDefaultAddress;
+  std::string credentials_file;
+  int workers = 1;
+};
+
+struct CoordinatorOptions {
+  SchedulingOptions scheduling;
+  std::string listen = kDefaultAddress;
+  std::string worker_listen = "127.0.0.1:7451";
+  std::string store_address;
+  std::string credentials_file;
+};
+
+struct WorkerOptions {
+  ComputeOptions compute;
+  std::string name;  // "": host name and process number
+  std::string listen = "127.0.0.1:0";
+  std::string advertise;  // address peers use; "": the listen address
+  std::string coordinator_address;
+  std::string store_address;
+};
+
+struct StateStoreOptions {
+  StoreRoleOptions store;
+  std::string listen = "127.0.0.1:7452";
+};
+
+}  // namespace deltafill::client
+
+#endif  // DELTAFILL_CLIENT_OPTIONS_H_

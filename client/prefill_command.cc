@@ -1,0 +1,120 @@
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+
+#include "client/commands.h"
+#include "client/connection.h"
+#include "client/messages.h"
+#include "client/progress_bar.h"
+#include "client/prompt_source.h"
+
+namespace deltafill::client {
+namespace {
+
+v1::PrefillRequest MakeRequest(const PrefillOptions& options, const PromptContent& prompt) {
+  v1::PrefillRequest request;
+  request.set_model(options.model);
+  SetPrompt(prompt, request.mutable_prompt());
+  request.mutable_checkpoint_at()->Add(options.checkpoint_at.begin(), options.checkpoint_at.end());
+  request.set_checkpoint_every(options.checkpoint_every);
+  request.set_no_resume(options.no_resume);
+  request.set_return_logits(!options.logits_file.empty());
+  request.set_exactness(options.exactness == "any" ? v1::EXACTNESS_ANY : v1::EXACTNESS_EXACT);
+  if (options.schedule == "wavefront") request.set_schedule(v1::SCHEDULE_WAVEFRONT);
+  return request;
+}
+
+bool WriteLogits(const std::string& path, const std::string& values) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(values.data(), static_cast<std::streamsize>(values.size()));
+  file.close();
+  if (file) return true;
+  std::fprintf(stderr, "deltafill: --return-logits %s: cannot write\n", path.c_str());
+  return false;
+}
+
+Json DoneJson(const v1::PrefillDone& done, double elapsed_s) {
+  Json checkpoints = Json::array();
+  for (const auto& checkpoint : done.checkpoints()) {
+    checkpoints.push_back({{"boundary", checkpoint.boundary()},
+                           {"state", checkpoint.state()},
+                           {"bytes", checkpoint.bytes()},
+                           {"already_stored", checkpoint.already_stored()}});
+  }
+  return {{"state", done.state()},
+          {"boundary", done.boundary()},
+          {"tokens", done.tokens()},
+          {"cached_tokens", done.cached_tokens()},
+          {"miss_reason", done.miss_reason()},
+          {"schedule", done.schedule()},
+          {"elapsed_s", elapsed_s},
+          {"checkpoints", std::move(checkpoints)},
+          {"usage", ToJson(done.usage())},
+          {"timings", ToJson(done.timings())}};
+}
+
+void PrintAccepted(const v1::PrefillAccepted& accepted) {
+  const auto& plan = accepted.plan();
+  std::fprintf(stderr, "%llu tokens, %llu cached%s%s; %s: %u range(s) on %u worker(s)\n",
+               static_cast<unsigned long long>(accepted.tokens()),
+               static_cast<unsigned long long>(accepted.cached_tokens()),
+               accepted.miss_reason().empty() ? "" : ": ", accepted.miss_reason().c_str(),
+               plan.schedule().c_str(), plan.ranges(), plan.workers());
+}
+
+void PrintDone(const v1::PrefillDone& done, double elapsed_s) {
+  std::printf("state     %s\nboundary  %llu of %llu tokens, %llu cached\n", done.state().c_str(),
+              static_cast<unsigned long long>(done.boundary()),
+              static_cast<unsigned long long>(done.tokens()),
+              static_cast<unsigned long long>(done.cached_tokens()));
+  for (const auto& checkpoint : done.checkpoints()) {
+    std::printf("checkpoint %llu %s\n", static_cast<unsigned long long>(checkpoint.boundary()),
+                checkpoint.state().c_str());
+  }
+  std::printf("elapsed   %.3f s, %.0f tokens/s\n", elapsed_s,
+              static_cast<double>(done.usage().computed_tokens()) / elapsed_s);
+}
+
+}  // namespace
+
+int RunPrefill(const PrefillOptions& options) {
+  const absl::StatusOr<PromptContent> prompt = ReadPrompt(options.prompt, true);
+  if (!prompt.ok()) {
+    std::fprintf(stderr, "deltafill: %s\n", std::string(prompt.status().message()).c_str());
+    return 2;
+  }
+  const auto started = std::chrono::steady_clock::now();
+  Connection connection(options.server);
+  grpc::ClientContext context;
+  if (!connection.Prepare(&context)) return 2;
+  auto stream = connection.stub().Prefill(&context, MakeRequest(options, *prompt));
+  v1::PrefillEvent event;
+  v1::PrefillDone done;
+  bool logits_written = true;
+  {
+    ProgressBar bar;
+    while (stream->Read(&event)) {
+      if (event.has_accepted()) PrintAccepted(event.accepted());
+      if (event.has_progress()) {
+        const auto& progress = event.progress();
+        bar.Show(progress.tokens_done(), progress.tokens(), progress.tokens_per_second(),
+                 progress.eta_seconds());
+      }
+      if (event.has_logits()) {
+        logits_written = WriteLogits(options.logits_file, event.logits().values());
+      }
+      if (event.has_done()) done = event.done();
+    }
+  }
+  const grpc::Status status = stream->Finish();
+  if (!status.ok()) return connection.Fail(status);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started;
+  if (options.server.json) {
+    PrintJson(DoneJson(done, elapsed.count()));
+  } else {
+    PrintDone(done, elapsed.count());
+  }
+  return logits_written ? 0 : 1;
+}
+
+}  // namespace deltafill::client
