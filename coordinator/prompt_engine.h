@@ -30,6 +30,8 @@ struct ServedModel {
   std::vector<uint32_t> eos_ids;
   std::string tokenizer_kind;  // "" if it serves token ids only
   std::string tokenizer_file;
+  // Shapes of the parts of one boundary state (first_token 0): what the zero state is made of.
+  std::vector<PartHeader> state_parts;
 };
 
 struct AttachedWorker {
@@ -53,7 +55,9 @@ struct PrefillWork {
   ModelFingerprint fingerprint;
   std::string numerics;
   std::string tenant;
-  std::shared_ptr<const std::vector<uint32_t>> tokens;  // the whole prompt
+  // The whole prompt. Those before start.boundary are never read: a prompt that goes on from a state
+  // whose tokens nobody knows has zeros there.
+  std::shared_ptr<const std::vector<uint32_t>> tokens;
   StartState start;                   // boundary < tokens->size()
   std::vector<uint64_t> boundaries;   // to be stored: multiples of 64, ascending, in (start.boundary, size]
   bool last_logits = false;
