@@ -243,9 +243,9 @@ int RunCommandLine(int argc, char** argv) {
   AddDecode(&app, &chosen);
   AddState(&app, &chosen);
   CLI::App* verb = nullptr;
-  auto* info_options =
-      AddVerb(&app, "info", "What a service runs and holds", &RunInfo, &chosen, &verb);
-  AddServer(verb, &info_options->server);
+  auto* status_options =
+      AddVerb(&app, "status", "What a service runs and holds", &RunStatus, &chosen, &verb);
+  AddServer(verb, &status_options->server);
   AddModel(&app, &chosen);
   AddRoles(&app, &chosen);
   try {

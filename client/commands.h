@@ -18,7 +18,7 @@ int RunStatePin(const StateOptions& options);
 int RunStateUnpin(const StateOptions& options);
 int RunStateDelete(const StateOptions& options);
 int RunStateFetch(const StateFetchOptions& options);
-int RunInfo(const InfoOptions& options);
+int RunStatus(const StatusOptions& options);
 
 int RunModelInit(const ModelInitOptions& options);
 int RunModelInspect(const ModelInspectOptions& options);

@@ -1,31 +1,11 @@
 #include "client/connection.h"
 
-#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <fstream>
-#include <iterator>
-#include <thread>
 
 namespace deltafill::client {
 namespace {
-
-// Set by the signal handler, watched by a thread: gRPC may not be called from a handler.
-std::atomic<bool> interrupted{false};
-
-void OnInterrupt(int) {
-  if (interrupted.exchange(true)) std::_Exit(130);  // a second Ctrl-C does not wait
-}
-
-// Cancels the process's one call when Ctrl-C arrives.
-void CancelOnInterrupt(grpc::ClientContext* context) {
-  std::signal(SIGINT, OnInterrupt);
-  std::thread([context] {
-    while (!interrupted) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    context->TryCancel();
-  }).detach();
-}
 
 const char* CodeName(grpc::StatusCode code) {
   static constexpr const char* kNames[] = {
@@ -62,7 +42,6 @@ bool Connection::Prepare(grpc::ClientContext* context) const {
     }
     context->AddMetadata("authorization", "Bearer " + token);
   }
-  CancelOnInterrupt(context);
   return true;
 }
 

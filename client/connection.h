@@ -18,7 +18,7 @@ class Connection {
 
   v1::PrefillService::Stub& stub() { return *stub_; }
 
-  // Sets deadline, tenant and bearer token, and lets Ctrl-C cancel the call. False after saying why.
+  // Sets deadline, tenant and bearer token. False after saying why.
   bool Prepare(grpc::ClientContext* context) const;
 
   // Prints "deltafill: CODE: message", with a hint where one helps. Returns the exit code, 1.

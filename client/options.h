@@ -78,7 +78,7 @@ struct StateFetchOptions {
   std::string heads;  // "begin:end"
 };
 
-struct InfoOptions {
+struct StatusOptions {
   ServerOptions server;
 };
 

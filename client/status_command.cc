@@ -43,7 +43,7 @@ Json ToJson(const v1::ServerInfo& server) {
 
 }  // namespace
 
-int RunInfo(const InfoOptions& options) {
+int RunStatus(const StatusOptions& options) {
   Connection connection(options.server);
   grpc::ClientContext context;
   if (!connection.Prepare(&context)) return 2;
