@@ -26,7 +26,20 @@ if(deltafill_cpu_missing)
 endif()
 
 add_library(deltafill_kernels STATIC
-  cpu/thread_team.cc)
+  cpu/backend.cc
+  cpu/bf16_product.cc
+  cpu/conv_tail.cc
+  cpu/embedding.cc
+  cpu/isa.cc
+  cpu/matmul.cc
+  cpu/operators.cc
+  cpu/panel.cc
+  cpu/rms_norm.cc
+  cpu/short_conv.cc
+  cpu/swiglu.cc
+  cpu/thread_team.cc
+  cpu/validate.cc
+  cpu/weight.cc)
 target_link_libraries(deltafill_kernels
   PUBLIC deltafill_kernels_interface
   PRIVATE ${HWY_LIBRARY} ${DNNL_LIBRARY} ${GOMP_LIBRARY} Threads::Threads)
