@@ -47,6 +47,7 @@ class BoundaryExchange {
   virtual ~BoundaryExchange() = default;
 
   // Makes room for everything range `range` of an attempt will receive. Idempotent.
+  // CANCELLED if the attempt was aborted or is not the newest of its prompt.
   virtual absl::Status Reserve(const AttemptKey& attempt, uint32_t range) = 0;
 
   // Hands bytes on to every target; returns when they have been copied or sent, not when they
@@ -54,11 +55,15 @@ class BoundaryExchange {
   virtual absl::Status Publish(const BoundaryAddress& address, std::span<const std::byte> bytes,
                                std::span<const ExchangeTarget> targets) = 0;
 
-  // Blocks until the state is there and moves it out. CANCELLED if the attempt is aborted.
+  // Blocks until the state is there and moves it out; each state can be taken once. CANCELLED if the
+  // range is not reserved (any more): its attempt was aborted or a newer one is known.
   virtual absl::StatusOr<std::vector<std::byte>> Await(const BoundaryAddress& address) = 0;
 
   // Wakes waiters, frees what was received, and drops later messages of this and older attempts.
   virtual void Abort(const AttemptKey& attempt) = 0;
+
+  // Forgets every attempt, as if the exchange were new: for a worker whose coordinator went away.
+  virtual void AbortAll() = 0;
 
   // The range has ended: its reservation is given back.
   virtual void Release(const AttemptKey& attempt, uint32_t range) = 0;

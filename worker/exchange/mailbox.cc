@@ -1,0 +1,219 @@
+#include "worker/exchange/mailbox.h"
+
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace deltafill {
+namespace {
+
+std::string Describe(const AttemptKey& attempt) {
+  return absl::StrCat("prompt ", attempt.prompt, ", attempt ", attempt.attempt);
+}
+
+}  // namespace
+
+Mailbox::Mailbox(const StateLayout& layout, const MailboxLimits& limits) : limits_(limits) {
+  for (const StateEntry& entry : layout.entries) {
+    expected_bytes_[{entry.layer, entry.kind}] = entry.bytes;
+  }
+}
+
+absl::StatusOr<size_t> Mailbox::ExpectedBytes(uint32_t layer, PartKind kind) const {
+  const auto found = expected_bytes_.find({layer, kind});
+  if (found == expected_bytes_.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("boundary state of layer ", layer, ", kind ",
+                                                   static_cast<int>(kind),
+                                                   ": the model has no such piece"));
+  }
+  return found->second;
+}
+
+Mailbox::PromptMark& Mailbox::Mark(uint64_t prompt) {
+  const auto found = marks_.find(prompt);
+  if (found != marks_.end()) {
+    seen_.splice(seen_.end(), seen_, found->second.seen);
+    return found->second;
+  }
+  // Prompts that still have boxes are passed over; there are few of them, so this ends soon.
+  for (auto oldest = seen_.begin(); marks_.size() >= limits_.prompts_max && oldest != seen_.end();) {
+    const auto box = boxes_.lower_bound(BoxKey{{*oldest, 0}, 0});
+    if (box != boxes_.end() && box->first.attempt.prompt == *oldest) {
+      ++oldest;
+      continue;
+    }
+    marks_.erase(*oldest);
+    oldest = seen_.erase(oldest);
+  }
+  PromptMark& mark = marks_[prompt];
+  mark.seen = seen_.insert(seen_.end(), prompt);
+  return mark;
+}
+
+// False if the attempt is dead. A newer attempt than any before ends the older ones.
+bool Mailbox::AdvanceTo(PromptMark& mark, const AttemptKey& attempt) {
+  if (attempt.attempt < mark.newest_attempt) return false;
+  if (attempt.attempt > mark.newest_attempt) {
+    mark.newest_attempt = attempt.attempt;
+    mark.aborted = false;
+    mark.overflowed = false;
+    mark.released_end = 0;
+    if (attempt.attempt > 0) DropBoxes(attempt.prompt, attempt.attempt - 1);
+  }
+  return !mark.aborted;
+}
+
+std::map<Mailbox::BoxKey, Mailbox::Box>::iterator Mailbox::DropBox(
+    std::map<BoxKey, Box>::iterator box) {
+  bytes_held_ -= box->second.bytes;
+  if (!box->second.reserved) unreserved_bytes_ -= box->second.bytes;
+  return boxes_.erase(box);
+}
+
+void Mailbox::DropBoxes(uint64_t prompt, uint32_t attempt_last) {
+  auto box = boxes_.lower_bound(BoxKey{{prompt, 0}, 0});
+  while (box != boxes_.end() && box->first.attempt.prompt == prompt &&
+         box->first.attempt.attempt <= attempt_last) {
+    box = DropBox(box);
+  }
+  changed_.notify_all();
+}
+
+void Mailbox::MakeRoom(size_t bytes) {
+  auto box = boxes_.begin();  // ascending prompts: the oldest come first
+  while (unreserved_bytes_ + bytes > limits_.unreserved_bytes_max && box != boxes_.end()) {
+    if (box->second.reserved || box->second.bytes == 0) {
+      ++box;
+      continue;
+    }
+    const AttemptKey attempt = box->first.attempt;
+    PromptMark& mark = Mark(attempt.prompt);
+    mark.aborted = true;
+    mark.overflowed = true;
+    DropBoxes(attempt.prompt, attempt.attempt);
+    box = boxes_.upper_bound(BoxKey{attempt, std::numeric_limits<uint32_t>::max()});
+  }
+}
+
+absl::Status Mailbox::Gone(const AttemptKey& attempt) const {
+  const auto mark = marks_.find(attempt.prompt);
+  if (mark != marks_.end() && mark->second.overflowed &&
+      mark->second.newest_attempt == attempt.attempt) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(Describe(attempt), ": boundary states that came before their range's command ",
+                     "passed the limit of ", limits_.unreserved_bytes_max, " bytes"));
+  }
+  return absl::CancelledError(absl::StrCat(Describe(attempt), " was aborted"));
+}
+
+absl::Status Mailbox::Reserve(const AttemptKey& attempt, uint32_t range) {
+  std::lock_guard lock(mutex_);
+  PromptMark& mark = Mark(attempt.prompt);
+  if (!AdvanceTo(mark, attempt)) return Gone(attempt);
+  Box& box = boxes_[{attempt, range}];
+  if (!box.reserved) {
+    box.reserved = true;
+    unreserved_bytes_ -= box.bytes;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Mailbox::Deliver(const BoundaryAddress& address, std::vector<std::byte> bytes) {
+  absl::StatusOr<size_t> expected = ExpectedBytes(address.layer, address.kind);
+  if (!expected.ok()) return expected.status();
+  if (bytes.size() != *expected) {
+    return absl::InvalidArgumentError(absl::StrCat("boundary state of layer ", address.layer,
+                                                   ": has ", bytes.size(), " bytes, must have ",
+                                                   *expected));
+  }
+  std::lock_guard lock(mutex_);
+  PromptMark& mark = Mark(address.attempt.prompt);
+  if (!AdvanceTo(mark, address.attempt)) return absl::OkStatus();
+  const BoxKey key{address.attempt, address.range};
+  const bool known = boxes_.contains(key);
+  if (!known && address.range < mark.released_end) return absl::OkStatus();
+  if (!known || !boxes_[key].reserved) {
+    MakeRoom(bytes.size());
+    if (mark.aborted) return absl::OkStatus();  // it was itself the oldest
+  }
+  Box& box = boxes_[key];
+  const auto [state, is_new] = box.states.try_emplace(EntryKey{address.layer, address.kind});
+  if (!is_new) return absl::OkStatus();
+  box.bytes += bytes.size();
+  bytes_held_ += bytes.size();
+  if (!box.reserved) unreserved_bytes_ += bytes.size();
+  state->second = std::move(bytes);
+  changed_.notify_all();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::byte>> Mailbox::Await(const BoundaryAddress& address) {
+  if (absl::StatusOr<size_t> expected = ExpectedBytes(address.layer, address.kind); !expected.ok()) {
+    return expected.status();
+  }
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const auto box = boxes_.find(BoxKey{address.attempt, address.range});
+    if (box == boxes_.end() || !box->second.reserved) return Gone(address.attempt);
+    const auto state = box->second.states.find(EntryKey{address.layer, address.kind});
+    if (state != box->second.states.end()) {
+      if (!state->second.has_value()) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            Describe(address.attempt), ", range ", address.range, ", layer ", address.layer,
+            ": the boundary state was taken before"));
+      }
+      std::vector<std::byte> bytes = std::move(*state->second);
+      state->second.reset();
+      box->second.bytes -= bytes.size();
+      bytes_held_ -= bytes.size();
+      return bytes;
+    }
+    changed_.wait(lock);
+  }
+}
+
+void Mailbox::Abort(const AttemptKey& attempt) {
+  std::lock_guard lock(mutex_);
+  PromptMark& mark = Mark(attempt.prompt);
+  if (attempt.attempt >= mark.newest_attempt) {
+    mark.newest_attempt = attempt.attempt;
+    mark.aborted = true;
+    mark.overflowed = false;
+  }
+  DropBoxes(attempt.prompt, attempt.attempt);
+}
+
+void Mailbox::AbortAll() {
+  std::lock_guard lock(mutex_);
+  boxes_.clear();
+  marks_.clear();
+  seen_.clear();
+  bytes_held_ = 0;
+  unreserved_bytes_ = 0;
+  changed_.notify_all();
+}
+
+void Mailbox::Release(const AttemptKey& attempt, uint32_t range) {
+  std::lock_guard lock(mutex_);
+  const auto box = boxes_.find(BoxKey{attempt, range});
+  if (box == boxes_.end()) return;
+  DropBox(box);
+  PromptMark& mark = Mark(attempt.prompt);
+  if (mark.newest_attempt == attempt.attempt && mark.released_end <= range) {
+    mark.released_end = uint64_t{range} + 1;
+  }
+  changed_.notify_all();
+}
+
+size_t Mailbox::bytes_held() const {
+  std::lock_guard lock(mutex_);
+  return bytes_held_;
+}
+
+size_t Mailbox::prompts_remembered() const {
+  std::lock_guard lock(mutex_);
+  return marks_.size();
+}
+
+}  // namespace deltafill

@@ -1,0 +1,104 @@
+// The receiving side of the state exchange: boundary states that have arrived at one worker and not
+// been taken yet. Transports deliver into it, the prefill lane takes out of it.
+#ifndef DELTAFILL_WORKER_EXCHANGE_MAILBOX_H_
+#define DELTAFILL_WORKER_EXCHANGE_MAILBOX_H_
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/exchange/boundary_exchange.h"
+#include "worker/model/state_layout.h"
+
+namespace deltafill {
+
+struct MailboxLimits {
+  // Messages may overtake the command that reserves their range. Past this many bytes of them the
+  // attempt of the oldest prompt among them is given up: its reservation fails with RESOURCE_EXHAUSTED.
+  size_t unreserved_bytes_max = size_t{256} << 20;
+  // Prompts whose newest attempt is remembered. Forgetting one (least recently seen first) can only
+  // let a late message be kept until unreserved_bytes_max pushes it out.
+  size_t prompts_max = 4096;
+};
+
+// Thread-safe.
+class Mailbox {
+ public:
+  // Messages must be entries of `layout` and have exactly their sizes.
+  explicit Mailbox(const StateLayout& layout, const MailboxLimits& limits = {});
+
+  // The size of a message. INVALID_ARGUMENT naming layer and kind if the model has no such entry.
+  absl::StatusOr<size_t> ExpectedBytes(uint32_t layer, PartKind kind) const;
+
+  // As in BoundaryExchange. Reserve: RESOURCE_EXHAUSTED as said at unreserved_bytes_max.
+  absl::Status Reserve(const AttemptKey& attempt, uint32_t range);
+  absl::StatusOr<std::vector<std::byte>> Await(const BoundaryAddress& address);
+  void Abort(const AttemptKey& attempt);
+  void AbortAll();
+  void Release(const AttemptKey& attempt, uint32_t range);
+
+  // Takes a message in. OK also if it is dropped: of an old or aborted attempt, of a released range,
+  // or a repetition. INVALID_ARGUMENT if no entry has its layer, kind and size.
+  absl::Status Deliver(const BoundaryAddress& address, std::vector<std::byte> bytes);
+
+  size_t bytes_held() const;
+  size_t prompts_remembered() const;
+
+ private:
+  using EntryKey = std::pair<uint32_t, PartKind>;  // layer, kind
+
+  // What has arrived for one range.
+  struct Box {
+    bool reserved = false;
+    size_t bytes = 0;
+    std::map<EntryKey, std::optional<std::vector<std::byte>>> states;  // nullopt: taken
+  };
+
+  struct BoxKey {
+    AttemptKey attempt;
+    uint32_t range = 0;
+    friend auto operator<=>(const BoxKey&, const BoxKey&) = default;
+  };
+
+  // What is remembered of a prompt after its boxes are gone.
+  struct PromptMark {
+    uint32_t newest_attempt = 0;
+    bool aborted = false;        // newest_attempt
+    bool overflowed = false;     // aborted because its early messages found no room
+    uint64_t released_end = 0;   // ranges of newest_attempt below this have ended
+    std::list<uint64_t>::iterator seen;
+  };
+
+  // All with mutex_ held.
+  PromptMark& Mark(uint64_t prompt);
+  bool AdvanceTo(PromptMark& mark, const AttemptKey& attempt);
+  void DropBoxes(uint64_t prompt, uint32_t attempt_last);
+  std::map<BoxKey, Box>::iterator DropBox(std::map<BoxKey, Box>::iterator box);
+  void MakeRoom(size_t bytes);
+  absl::Status Gone(const AttemptKey& attempt) const;
+
+  const MailboxLimits limits_;
+  std::map<EntryKey, size_t> expected_bytes_;  // immutable
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  std::map<BoxKey, Box> boxes_;
+  std::unordered_map<uint64_t, PromptMark> marks_;
+  std::list<uint64_t> seen_;  // prompts of marks_, least recently seen first
+  size_t bytes_held_ = 0;
+  size_t unreserved_bytes_ = 0;
+};
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_WORKER_EXCHANGE_MAILBOX_H_

@@ -1,0 +1,60 @@
+// The state exchange of one worker: its own mailbox for what comes in, and for what goes out its own
+// mailbox, another one of this process, or a link, whichever the target's address says.
+#ifndef DELTAFILL_WORKER_EXCHANGE_WORKER_EXCHANGE_H_
+#define DELTAFILL_WORKER_EXCHANGE_WORKER_EXCHANGE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "worker/exchange/boundary_exchange.h"
+#include "worker/exchange/exchange_link.h"
+#include "worker/exchange/mailbox.h"
+#include "worker/exchange/mailbox_registry.h"
+
+namespace deltafill {
+
+// Thread-safe.
+class WorkerExchange : public BoundaryExchange {
+ public:
+  // registry may be nullptr: then targets without an address cannot be reached, but for the worker
+  // itself.
+  WorkerExchange(std::shared_ptr<Mailbox> mailbox, std::shared_ptr<MailboxRegistry> registry,
+                 const ExchangeLinkLimits& limits, MessagesLost lost);
+  ~WorkerExchange() override;
+
+  // The number the coordinator knows this worker by; registers the mailbox under it.
+  void SetWorker(uint32_t worker);
+
+  absl::Status Reserve(const AttemptKey& attempt, uint32_t range) override;
+  absl::Status Publish(const BoundaryAddress& address, std::span<const std::byte> bytes,
+                       std::span<const ExchangeTarget> targets) override;
+  absl::StatusOr<std::vector<std::byte>> Await(const BoundaryAddress& address) override;
+  void Abort(const AttemptKey& attempt) override;
+  void AbortAll() override;
+  void Release(const AttemptKey& attempt, uint32_t range) override;
+
+  // Waits until peers have acknowledged everything; false if that took longer or one is lost.
+  bool Flush(std::chrono::milliseconds timeout);
+
+ private:
+  std::shared_ptr<ExchangeLink> Link(const ExchangeTarget& target);
+
+  const std::shared_ptr<Mailbox> mailbox_;
+  const std::shared_ptr<MailboxRegistry> registry_;
+  const ExchangeLinkLimits limits_;
+  const MessagesLost lost_;
+
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  std::optional<uint32_t> worker_;
+  std::map<std::string, std::shared_ptr<ExchangeLink>> links_;  // by address
+};
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_WORKER_EXCHANGE_WORKER_EXCHANGE_H_
