@@ -1,0 +1,124 @@
+"""Bad input gets a clear error that names the field and the limit (the table of failures)."""
+import threading
+import time
+import unittest
+
+import service
+
+
+class BadInput(service.ServiceTest):
+    @classmethod
+    def setUpClass(cls):
+        import pathlib
+        import tempfile
+        cls.home = pathlib.Path(tempfile.mkdtemp(prefix="bad-input", dir=service.WORK))
+        cls.client = service.Service(cls.home)
+        cls.vocabulary = cls.client.call("status")["models"][0]["vocabulary"]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.process.close()
+
+    def setUp(self):
+        super().setUp()
+        self.client.folder = self.folder
+
+    def test_prompts(self):
+        bad = self.vocabulary
+        self.assert_fails("INVALID_ARGUMENT", str(bad), self.client.prefill, [1, 2, bad])
+        self.assert_fails("INVALID_ARGUMENT", "prompt", self.client.prefill, [])
+        self.assert_fails("INVALID_ARGUMENT", "model", self.client.prefill, [1], "--model", "gpt")
+
+    def test_checkpoints(self):
+        tokens = service.some_tokens(300)
+        for flags, field in (
+                (("--checkpoint-at", "64,301"), "checkpoint_at"),
+                (("--checkpoint-at", "128,64"), "checkpoint_at"),
+                (("--checkpoint-at", "64,64"), "checkpoint_at"),
+                (("--checkpoint-every", "63"), "checkpoint_every")):
+            with self.subTest(flags):
+                self.assert_fails("INVALID_ARGUMENT", field, self.client.prefill, tokens, *flags)
+
+    def test_equal_boundaries_after_flooring_are_one(self):
+        result = self.client.prefill(service.some_tokens(300), "--checkpoint-at", "10,130,140,200")
+        self.assertEqual([point["boundary"] for point in result["checkpoints"]], [128, 192])
+
+    def test_handles(self):
+        state = self.client.prefill(service.some_tokens(300, seed=9))["state"]
+        self.assert_fails("INVALID_ARGUMENT", "state", self.client.fetch, "nonsense")
+        self.assert_fails("INVALID_ARGUMENT", "state", self.client.fetch, state[:-2])
+        with self.assertRaises(service.CallFailed) as absent:
+            self.client.call("state", "show", "st1." + "0" * 64)
+        with self.assertRaises(service.CallFailed) as foreign:
+            self.client.call("state", "show", state, "--tenant", "other")
+        self.assertEqual(absent.exception.status, "NOT_FOUND")
+        self.assertEqual(foreign.exception.stderr, absent.exception.stderr)
+
+    def test_decode(self):
+        checkpoint = self.client.prefill(
+            service.some_tokens(300, seed=9), "--checkpoint-at", "128")["checkpoints"][0]["state"]
+        self.assert_fails("INVALID_ARGUMENT", "prompt", self.client.decode, "--state", checkpoint)
+        for flags, field in ((("--max-tokens", "0"), "max_tokens"),
+                             (("--temperature", "-1"), "temperature"),
+                             (("--top-p", "1.5"), "top_p"),
+                             (("--stop-ids", str(self.vocabulary)), "stop_ids")):
+            with self.subTest(flags):
+                self.assert_fails("INVALID_ARGUMENT", field, self.client.decode, *flags,
+                                  tokens=[1, 2, 3])
+
+    def test_a_deadline_stops_the_work(self):
+        tokens = service.some_tokens(400_000, seed=2)
+        started = time.monotonic()
+        self.assert_fails("DEADLINE_EXCEEDED", "", self.client.prefill, tokens, "--timeout-s", "0.7")
+        self.assertLess(time.monotonic() - started, 10)
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            status = self.client.call("status")
+            if status["prompts_running"] == 0 and not any(
+                    worker["ranges_queued"] for worker in status["workers"]):
+                return
+            time.sleep(0.05)
+        self.fail("work went on after the deadline")
+
+    def test_a_full_queue_is_refused(self):
+        with service.Service(self.folder / "narrow", "--prompts-running-max", 1,
+                             "--prompts-queued-max", 0) as client:
+            tokens = service.some_tokens(400_000, seed=3)
+            failures = []
+
+            def call():
+                try:
+                    client.prefill(tokens, "--timeout-s", "20")
+                except service.CallFailed as failure:
+                    failures.append(failure.status)
+
+            thread = threading.Thread(target=call)
+            thread.start()
+            deadline = time.monotonic() + 20
+            while client.call("status")["prompts_running"] == 0:
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.02)
+            self.assert_fails("RESOURCE_EXHAUSTED", "", client.prefill, tokens[:100])
+            thread.join()
+
+    def test_a_public_address_needs_credentials(self):
+        with self.assertRaises(service.CallFailed) as caught:
+            service.run("serve", "--model", service.model_directory(), "--store",
+                        self.folder / "store", "--listen", f"0.0.0.0:{service.free_port()}",
+                        timeout=60)
+        self.assertIn("credentials", caught.exception.stderr)
+
+    def test_a_corrupt_model_fails_at_once(self):
+        import shutil
+        broken = self.folder / "broken"
+        shutil.copytree(service.model_directory(), broken)
+        weights = next(broken.glob("*.safetensors"))
+        weights.write_bytes(weights.read_bytes()[:-100])
+        with self.assertRaises(service.CallFailed) as caught:
+            service.run("serve", "--model", broken, "--store", self.folder / "store", "--listen",
+                        f"127.0.0.1:{service.free_port()}", timeout=60)
+        self.assertIn(weights.name, caught.exception.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
