@@ -1,0 +1,204 @@
+// From input rows to the decayed rows of a block: gates, the cumulative decay, L2 norms.
+// Per-target header: included once for each instruction set.
+#if defined(DELTAFILL_KERNELS_CPU_DELTA_RULE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef DELTAFILL_KERNELS_CPU_DELTA_RULE_ROWS_INL_H_
+#undef DELTAFILL_KERNELS_CPU_DELTA_RULE_ROWS_INL_H_
+#else
+#define DELTAFILL_KERNELS_CPU_DELTA_RULE_ROWS_INL_H_
+#endif
+
+#include <cstring>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/delta_rule_head.h"
+#include "kernels/cpu/delta_rule_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace deltafill::kernels::cpu::HWY_NAMESPACE {
+
+HWY_INLINE bool IsScalarGate(GateKind gate) {
+  return gate == GateKind::kScalarSoftplus || gate == GateKind::kScalarPreactivated;
+}
+
+// The log decay of raw gate inputs, clamped to [-128, 0].
+HWY_INLINE Vec LogDecay(const DeltaRuleShape& shape, Vec rate, Vec f, Vec dt_bias) {
+  const F32 d;
+  Vec g = f;
+  switch (shape.gate) {
+    case GateKind::kNone:
+      return hn::Zero(d);
+    case GateKind::kScalarSoftplus:
+    case GateKind::kChannelSoftplus:
+      g = hn::Neg(hn::Mul(rate, Softplus(hn::Add(f, dt_bias))));
+      break;
+    case GateKind::kChannelLowerBound:
+      g = hn::Mul(hn::Set(d, shape.lower_bound), Sigmoid(hn::Mul(rate, hn::Add(f, dt_bias))));
+      break;
+    case GateKind::kScalarPreactivated:
+    case GateKind::kChannelPreactivated:
+      break;
+  }
+  // Written so that NaN stays.
+  const Vec floor = hn::Set(d, -128.0f);
+  g = hn::IfThenElse(hn::Lt(g, floor), floor, g);
+  return hn::IfThenZeroElse(hn::Gt(g, hn::Zero(d)), g);
+}
+
+// Fills scratch.log_decay with row `row`'s K log decays.
+HWY_INLINE void LogDecayRow(const DeltaRuleShape& shape, const HeadRows& in, Vec rate, int64_t row,
+                            BlockScratch& scratch) {
+  const F32 d;
+  const bool has_bias = in.dt_bias != nullptr;
+  if (IsScalarGate(shape.gate)) {
+    const Vec bias = hn::Set(d, has_bias ? in.dt_bias[0] : 0.0f);
+    const Vec g = LogDecay(shape, rate, hn::Set(d, in.f[row * in.f_stride]), bias);
+    for (int c = 0; c < shape.key_dim; c += kLanes) hn::Store(g, d, scratch.log_decay + c);
+    return;
+  }
+  const float* f = in.f + row * in.f_stride;
+  for (int c = 0; c < shape.key_dim; c += kLanes) {
+    const Vec bias = has_bias ? hn::LoadU(d, in.dt_bias + c) : hn::Zero(d);
+    hn::Store(LogDecay(shape, rate, hn::LoadU(d, f + c), bias), d, scratch.log_decay + c);
+  }
+}
+
+// exp(a_log), used by gates that have one.
+HWY_INLINE Vec GateRate(const HeadRows& in) {
+  const F32 d;
+  return in.a_log == nullptr ? hn::Set(d, 1.0f) : Exp(hn::Set(d, *in.a_log));
+}
+
+// Adds log_decay to the cumulative sum, in fp64, and splits it into whole[] and 2^fraction.
+HWY_INLINE void Accumulate(int key_dim, BlockScratch& scratch, int32_t* whole) {
+  const F32 d;
+  const F64 dd;
+  const F32Half dh;
+  const I32Half dih;
+  constexpr int kHalf = hn::MaxLanes(F64());
+  const auto log2_e = hn::Set(dd, kLog2E);
+  alignas(64) float fraction[kMaxDim];
+  for (int c = 0; c < key_dim; c += kHalf) {
+    const auto g = hn::PromoteTo(dd, hn::Load(dh, scratch.log_decay + c));
+    const auto sum = hn::MulAdd(g, log2_e, hn::Load(dd, scratch.cumulative + c));
+    hn::Store(sum, dd, scratch.cumulative + c);
+    const auto rounded = hn::Round(sum);
+    hn::Store(hn::DemoteTo(dih, rounded), dih, whole + c);
+    hn::Store(hn::DemoteTo(dh, hn::Sub(sum, rounded)), dh, fraction + c);
+  }
+  for (int c = 0; c < key_dim; c += kLanes) {
+    Vec up, down;
+    Exp2Both(hn::Load(d, fraction + c), up, down);
+    hn::Store(up, d, scratch.up + c);
+    hn::Store(down, d, scratch.down + c);
+  }
+}
+
+// Starts the cumulative decay at a block's first row.
+HWY_INLINE void ResetDecay(BlockScratch& scratch) {
+  std::memset(scratch.cumulative, 0, sizeof(scratch.cumulative));
+  for (int c = 0; c < kMaxDim; ++c) scratch.up[c] = scratch.down[c] = 1.0f;
+}
+
+// 1 / |x| as the L2 norm has it, or 1.
+HWY_INLINE Vec InverseNorm(const DeltaRuleShape& shape, const float* x) {
+  const F32 d;
+  if (!shape.normalize_qk) return hn::Set(d, 1.0f);
+  Vec even = hn::Zero(d);
+  Vec odd = hn::Zero(d);
+  for (int c = 0; c < shape.key_dim; c += 2 * kLanes) {
+    const Vec x0 = hn::LoadU(d, x + c);
+    const Vec x1 = hn::LoadU(d, x + c + kLanes);
+    even = hn::MulAdd(x0, x0, even);
+    odd = hn::MulAdd(x1, x1, odd);
+  }
+  const Vec sum = hn::SumOfLanes(d, hn::Add(even, odd));
+  return hn::Div(hn::Set(d, 1.0f), hn::Sqrt(hn::Add(sum, hn::Set(d, 1e-6f))));
+}
+
+// beta of `count` rows.
+HWY_INLINE void BetaRows(const DeltaRuleShape& shape, const HeadRows& in, int64_t row, int count,
+                         float* beta) {
+  const F32 d;
+  for (int i = 0; i < count; ++i) beta[i] = in.beta[(row + i) * in.beta_stride];
+  for (int i = count; i % kSubRows != 0; ++i) beta[i] = 0.0f;
+  if (!shape.beta_is_logit) return;
+  for (int i = 0; i < count; i += kLanes) hn::Store(Sigmoid(hn::Load(d, beta + i)), d, beta + i);
+}
+
+// Row i of the block from input row `row`: everything that does not need later rows.
+HWY_INLINE void DecayedRow(const HeadRun& run, Vec rate, int64_t row, int i,
+                           BlockScratch& scratch) {
+  const F32 d;
+  const I32 di;
+  const int key_dim = run.shape.key_dim;
+  const float* k = run.in.k + row * run.in.k_stride;
+  if (run.shape.gate != GateKind::kNone) {
+    LogDecayRow(run.shape, run.in, rate, row, scratch);
+    Accumulate(key_dim, scratch, scratch.whole[i]);
+  } else {
+    std::memset(scratch.whole[i], 0, sizeof(scratch.whole[i]));
+  }
+  const Vec k_scale = InverseNorm(run.shape, k);
+  for (int c = 0; c < key_dim; c += kLanes) {
+    const Vec x = hn::Mul(hn::LoadU(d, k + c), k_scale);
+    const Vec up = hn::Mul(x, hn::Load(d, scratch.up + c));
+    const Vec power = PowerOfTwo(hn::Load(di, scratch.whole[i] + c));
+    hn::Store(up, d, scratch.key_up[i] + c);
+    hn::Store(hn::Mul(x, hn::Load(d, scratch.down + c)), d, scratch.key_down[i] + c);
+    hn::Store(hn::Mul(up, power), d, scratch.key_decayed[i] + c);
+  }
+  if (run.o == nullptr) return;
+  const float* q = run.in.q + row * run.in.q_stride;
+  const Vec q_scale = hn::Mul(InverseNorm(run.shape, q), hn::Set(d, run.shape.query_scale));
+  for (int c = 0; c < key_dim; c += kLanes) {
+    const Vec x = hn::Mul(hn::LoadU(d, q + c), q_scale);
+    const Vec up = hn::Mul(x, hn::Load(d, scratch.up + c));
+    const Vec power = PowerOfTwo(hn::Load(di, scratch.whole[i] + c));
+    hn::Store(up, d, scratch.query_up[i] + c);
+    hn::Store(hn::Mul(up, power), d, scratch.query_decayed[i] + c);
+  }
+}
+
+// Padding up to a whole sub-block: zero rows at the last row's decay.
+HWY_INLINE void PadRow(int i, BlockScratch& scratch) {
+  std::memset(scratch.key_up[i], 0, sizeof(scratch.key_up[i]));
+  std::memset(scratch.query_up[i], 0, sizeof(scratch.query_up[i]));
+  std::memset(scratch.key_down[i], 0, sizeof(scratch.key_down[i]));
+  std::memset(scratch.key_decayed[i], 0, sizeof(scratch.key_decayed[i]));
+  std::memset(scratch.query_decayed[i], 0, sizeof(scratch.query_decayed[i]));
+  std::memcpy(scratch.whole[i], scratch.whole[i - 1], sizeof(scratch.whole[i]));
+}
+
+// Rows [row, row + count) of the sequence as a block. Returns the rows with padding.
+HWY_INLINE int DecayedRows(const HeadRun& run, int64_t row, int count, BlockScratch& scratch) {
+  const Vec rate = GateRate(run.in);
+  ResetDecay(scratch);
+  for (int i = 0; i < count; ++i) DecayedRow(run, rate, row + i, i, scratch);
+  int padded = count;
+  for (; padded % kSubRows != 0; ++padded) PadRow(padded, scratch);
+  if (run.shape.write == WriteRule::kDelta) {
+    BetaRows(run.shape, run.in, row, count, scratch.beta);
+  }
+  return padded;
+}
+
+// After the last row: the state's decay over the block, and key_down decayed to the block's end.
+HWY_INLINE void DecayToEnd(int key_dim, int count, BlockScratch& scratch) {
+  const F32 d;
+  const I32 di;
+  for (int c = 0; c < key_dim; c += kLanes) {
+    const IntVec end = hn::Load(di, scratch.whole[count - 1] + c);
+    const Vec up = hn::Load(d, scratch.up + c);
+    hn::Store(hn::Mul(up, PowerOfTwo(end)), d, scratch.decay + c);
+    for (int j = 0; j < count; ++j) {
+      const Vec power = PowerOfTwo(hn::Sub(end, hn::Load(di, scratch.whole[j] + c)));
+      const Vec down = hn::Load(d, scratch.key_down[j] + c);
+      hn::Store(hn::Mul(hn::Mul(down, up), power), d, scratch.key_down[j] + c);
+    }
+  }
+}
+
+}  // namespace deltafill::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // DELTAFILL_KERNELS_CPU_DELTA_RULE_ROWS_INL_H_
