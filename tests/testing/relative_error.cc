@@ -70,9 +70,9 @@ std::string ByteDifference(std::span<const float> actual, std::span<const float>
     if (different++ == 0) first = i;
   }
   if (different == 0) return "";
-  return std::to_string(different) + " of " + std::to_string(actual.size()) +
-         " differ, first at " + std::to_string(first) + ": " + std::to_string(actual[first]) +
-         " and " + std::to_string(expected[first]);
+  return std::to_string(different) + " of " + std::to_string(actual.size()) + " differ, first at " +
+         std::to_string(first) + ": " + std::to_string(actual[first]) + " and " +
+         std::to_string(expected[first]);
 }
 
 }  // namespace deltafill::test
