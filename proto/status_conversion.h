@@ -1,4 +1,5 @@
-// absl::Status <-> grpc::Status. The code numbers of the two agree, so nothing is lost but payloads.
+// absl::Status <-> grpc::Status. The code numbers of the two agree, so nothing is lost but
+// payloads.
 #ifndef DELTAFILL_PROTO_STATUS_CONVERSION_H_
 #define DELTAFILL_PROTO_STATUS_CONVERSION_H_
 

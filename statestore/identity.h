@@ -45,11 +45,11 @@ struct Digest {
   }
 };
 
-using StateId = Digest<struct StateIdTag>;                // a prefix key: names a boundary of one tenant
-using PartId = Digest<struct PartIdTag>;                  // SHA-256(salt || header || payload)
-using ModelFingerprint = Digest<struct FingerprintTag>;   // architecture and every weight
-using NumericsId = Digest<struct NumericsTag>;            // SHA-256 of the numerics string
-using TenantSalt = Digest<struct SaltTag>;                // 32 random bytes, secret
+using StateId = Digest<struct StateIdTag>;  // a prefix key: names a boundary of one tenant
+using PartId = Digest<struct PartIdTag>;    // SHA-256(salt || header || payload)
+using ModelFingerprint = Digest<struct FingerprintTag>;  // architecture and every weight
+using NumericsId = Digest<struct NumericsTag>;           // SHA-256 of the numerics string
+using TenantSalt = Digest<struct SaltTag>;               // 32 random bytes, secret
 
 struct DigestHash {
   template <typename Tag>

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -50,13 +51,24 @@ struct Manifest {
   StateId state;
   std::string tenant;
   ModelFingerprint fingerprint;
-  std::string numerics;       // the string, for messages; its hash is in the key
-  uint64_t boundary = 0;      // tokens, a positive multiple of 64
-  StateId root;               // of the key chain
+  std::string numerics;   // the string, for messages; its hash is in the key
+  uint64_t boundary = 0;  // tokens, a positive multiple of 64
+  StateId root;           // of the key chain
   std::vector<PartRef> parts;
   int64_t created_unix_ms = 0;
   bool pinned = false;
+  std::string damage;  // set by List alone: why the state is a miss; "" if nothing is known
 };
+
+// Limits; INVALID_ARGUMENT beyond them.
+inline constexpr size_t kTenantBytesMax = 128;
+inline constexpr size_t kNumericsBytesMax = 512;
+inline constexpr size_t kManifestPartsMax = 8192;
+inline constexpr size_t kChainLengthMax = 65'536;  // 4 Mi tokens
+inline constexpr size_t kLeasesPerCallMax = 65'536;
+inline constexpr size_t kListPageMax = 1000;
+inline constexpr uint64_t kBoundaryMax = uint64_t{1} << 40;  // tokens
+static_assert(kChainLengthMax * kBlockTokenCount == size_t{4} << 20);
 
 struct FindResult {
   std::optional<Manifest> manifest;  // of the deepest whole state; none: a miss
@@ -68,7 +80,8 @@ enum class PutManifestOutcome { kPublished, kAlreadyThere, kDeterminismMismatch 
 
 struct Part {
   PartHeader header;
-  std::vector<std::byte> payload;  // of the layers asked for, back to back; header.layers names them
+  std::vector<std::byte>
+      payload;  // of the layers asked for, back to back; header.layers names them
 };
 
 struct ManifestPage {
@@ -103,39 +116,49 @@ class StateStore {
   // NOT_FOUND: no such part or layer. DATA_LOSS: a checksum failed and the part is now quarantined.
   virtual absl::StatusOr<Part> GetPart(const PartId& id, std::span<const uint32_t> layers) = 0;
 
+  // NOT_FOUND if some had run out or never were; the others are renewed nevertheless.
   virtual absl::Status RenewLeases(std::span<const uint64_t> lease_ids) = 0;
+  // Unknown ones are ignored.
   virtual absl::Status ReleaseLeases(std::span<const uint64_t> lease_ids) = 0;
 
-  // Publishes a state: checks that every part is there, turns the leases into references and
-  // syncs, atomically. FAILED_PRECONDITION naming the missing part otherwise. If the state is
-  // there already, equal part ids are a success; different ones keep the old manifest, count a
-  // determinism mismatch and log it.
+  // Publishes a state: checks that every part is there and whole, turns the leases into references
+  // and syncs, atomically. FAILED_PRECONDITION naming the part otherwise. If the state is there
+  // already, equal part ids are a success; different ones keep the old manifest, count a
+  // determinism mismatch and log it (an old state that is damaged is replaced: kPublished).
   virtual absl::StatusOr<PutManifestOutcome> PutManifest(const Manifest& manifest,
                                                          std::span<const uint64_t> lease_ids) = 0;
 
-  // NOT_FOUND, the same text, if it is absent or another tenant's.
+  // NOT_FOUND, the same text, if it is absent or another tenant's; NOT_FOUND saying which part if
+  // it is known to be damaged, for a damaged state is a miss. Does not read the parts.
   virtual absl::StatusOr<Manifest> GetManifest(std::string_view tenant, const StateId& state) = 0;
 
-  // The deepest state of an ascending key chain whose manifest is the tenant's and whose boundary is
-  // first_boundary + 64 * index; with verify, also every part is read and checked, and damaged ones
-  // are passed over. Marks the state as used.
+  // The deepest state of an ascending key chain whose manifest is the tenant's and whose boundary
+  // is first_boundary + 64 * index; with verify, also every part is read and checked, and damaged
+  // ones are passed over. Marks the state as used. Holds nothing: a state that is evicted before
+  // its parts were read shows as NOT_FOUND from GetPart, and is then a miss.
   virtual absl::StatusOr<FindResult> FindDeepest(std::string_view tenant,
                                                  std::span<const StateId> chain,
                                                  uint64_t first_boundary, bool verify) = 0;
 
+  // The tenant's states, damaged ones included; limit is 1 to kListPageMax.
   virtual absl::StatusOr<ManifestPage> List(std::string_view tenant, std::string_view page,
                                             size_t limit) = 0;
+  // NOT_FOUND as in GetManifest, but damaged states are found.
   virtual absl::Status Delete(std::string_view tenant, const StateId& state) = 0;
   virtual absl::Status SetPinned(std::string_view tenant, const StateId& state, bool pinned) = 0;
   virtual absl::StatusOr<StoreStats> GetStats() = 0;
 };
 
 struct StoreOptions {
-  std::string directory;        // created if absent; "" for the in-memory engine
-  uint64_t budget_bytes = 0;    // encoded parts; 0: unlimited. LRU over unpinned states
+  std::string directory;      // created if absent; "" for the in-memory engine
+  uint64_t budget_bytes = 0;  // encoded parts; 0: unlimited. LRU over unpinned states
+  // One line for each damaged part, determinism mismatch and failed write. Called from any thread,
+  // never with a lock held; must not call the store. Default: standard error.
+  std::function<void(const std::string& line)> log;
 };
 
 // FAILED_PRECONDITION if another process has the directory open, or its format is newer than ours.
+// Reads the records of all states: about 3 s for a million.
 absl::StatusOr<std::unique_ptr<StateStore>> OpenRocksStore(const StoreOptions& options);
 std::unique_ptr<StateStore> NewMemoryStore(const StoreOptions& options);
 

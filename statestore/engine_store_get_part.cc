@@ -1,0 +1,131 @@
+// GetPart: reading, verifying, and quarantine of what does not verify.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "statestore/engine_store.h"
+#include "statestore/records.h"
+
+namespace deltafill {
+namespace {
+
+absl::Status NoSuchPart() { return absl::NotFoundError("no such part"); }
+
+}  // namespace
+
+absl::StatusOr<Part> EngineStore::GetPart(const PartId& id, std::span<const uint32_t> layers) {
+  Part part;
+  absl::StatusOr<PartHeader> header =
+      ReadPart(id, layers, [&part](std::span<const std::byte> payload) {
+        part.payload.insert(part.payload.end(), payload.begin(), payload.end());
+      });
+  if (!header.ok()) return header.status();
+  part.header = *std::move(header);
+  return part;
+}
+
+absl::StatusOr<PartHeader> EngineStore::ReadPart(const PartId& id, std::span<const uint32_t> layers,
+                                                 LayerSink sink) {
+  uint32_t generation = 0;
+  {
+    Lock lock(mutex_);
+    const PartEntry* entry = parts_.Find(id);
+    if (entry == nullptr || entry->condition == PartCondition::kAbsent) return NoSuchPart();
+    if (entry->condition == PartCondition::kDamaged) {
+      return absl::DataLossError(DamageReason(id));
+    }
+    generation = entry->generation;
+  }
+  absl::StatusOr<PartHeader> header = ReadPartUnchecked(id, layers, sink);
+  if (!absl::IsDataLoss(header.status())) return header;
+  return Quarantine(id, generation, std::string(header.status().message()));
+}
+
+// DATA_LOSS for whatever cannot be true of a part that is there.
+absl::StatusOr<PartHeader> EngineStore::ReadPartUnchecked(const PartId& id,
+                                                          std::span<const uint32_t> layers,
+                                                          LayerSink sink) {
+  absl::StatusOr<DecodedPart> part = absl::DataLossError("its record is missing");
+  absl::Status status =
+      engine_->Get(Family::kMeta, PartRecordKey(id), [&part](std::string_view value) {
+        if (!value.empty()) part = DecodePartHeader(value.substr(1));
+      });
+  if (!status.ok() && !absl::IsNotFound(status)) return status;
+  if (!part.ok()) return part.status();
+  const std::vector<uint32_t>& stored = part->header.layers;
+  std::vector<uint32_t> chosen(layers.begin(), layers.end());
+  if (chosen.empty()) chosen = stored;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    if (i > 0 && chosen[i] <= chosen[i - 1]) {
+      return absl::InvalidArgumentError("layers: must ascend");
+    }
+    const auto place = std::lower_bound(stored.begin(), stored.end(), chosen[i]);
+    if (place == stored.end() || *place != chosen[i]) {
+      return absl::NotFoundError(absl::StrCat("the part has no layer ", chosen[i]));
+    }
+    const auto position = static_cast<size_t>(place - stored.begin());
+    absl::Status verified;
+    status = engine_->Get(
+        Family::kParts, LayerKey(id, static_cast<uint32_t>(position)), [&](std::string_view raw) {
+          const std::span<const std::byte> payload = std::as_bytes(std::span(raw));
+          verified = VerifyPartLayer(*part, position, payload);
+          if (verified.ok()) sink(payload);
+        });
+    if (absl::IsNotFound(status)) {
+      return absl::DataLossError(absl::StrCat("layer ", chosen[i], " is missing"));
+    }
+    if (!status.ok()) return status;
+    if (!verified.ok()) return verified;
+  }
+  PartHeader header = part->header;
+  header.layers = std::move(chosen);
+  return header;
+}
+
+// Marks the part as damaged, unless what was read was not the part that is there now.
+absl::Status EngineStore::Quarantine(const PartId& id, uint32_t generation,
+                                     const std::string& reason) {
+  Lock lock(mutex_);
+  const PartEntry* entry = parts_.Find(id);
+  if (entry == nullptr || entry->condition == PartCondition::kAbsent) return NoSuchPart();
+  if (entry->condition == PartCondition::kWhole && entry->generation == generation &&
+      !entry->busy) {
+    damage_[id] = reason;
+    ++quarantined_parts_;
+    parts_.Change(id, [](PartEntry& damaged) {
+      damaged.condition = PartCondition::kDamaged;
+      damaged.busy = true;
+    });
+    lock.unlock();
+    Log(absl::StrCat("part ", id.ToHex(), " is quarantined: ", reason));
+    // Remembered across restarts. Should this write fail, the next read finds the damage again.
+    WriteSet writes;
+    (void)engine_->Get(Family::kMeta, PartRecordKey(id), [&](std::string_view value) {
+      std::string record(value);
+      if (!record.empty()) record[0] = 1;
+      writes.PutOwned(Family::kMeta, PartRecordKey(id), std::move(record));
+    });
+    (void)engine_->Write(writes, Durability::kLater);
+    lock.lock();
+    parts_.Change(id, [](PartEntry& damaged) { damaged.busy = false; });
+    changed_.notify_all();
+  }
+  const auto found = damage_.find(id);
+  if (found == damage_.end()) return absl::UnavailableError("the part was rewritten meanwhile");
+  return absl::DataLossError(DamageReason(id));
+}
+
+std::string EngineStore::DamageReason(const PartId& id) const {
+  const auto found = damage_.find(id);
+  return absl::StrCat("part ", id.ToHex(), ": ",
+                      found == damage_.end() ? std::string("is being removed") : found->second);
+}
+
+std::string EngineStore::KnownDamage(const Manifest& manifest) const {
+  for (const PartRef& part : manifest.parts) {
+    const PartEntry* entry = parts_.Find(part.id);
+    if (entry == nullptr || entry->condition != PartCondition::kWhole) return DamageReason(part.id);
+  }
+  return "";
+}
+
+}  // namespace deltafill

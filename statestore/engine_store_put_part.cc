@@ -1,0 +1,132 @@
+// PutPart, and the leases it hands out.
+#include "absl/strings/str_cat.h"
+#include "statestore/engine_store.h"
+#include "statestore/records.h"
+
+namespace deltafill {
+namespace {
+
+constexpr size_t kLeasesMax = size_t{1} << 20;
+constexpr int64_t kLeaseMs = std::chrono::milliseconds(kLeaseDuration).count();
+
+}  // namespace
+
+absl::StatusOr<PartReceipt> EngineStore::PutPart(std::string_view tenant, const PartHeader& header,
+                                                 LayerPayloads payloads) {
+  const absl::StatusOr<TenantSalt> salt = GetTenantSalt(tenant);
+  if (!salt.ok()) return salt.status();
+  const absl::StatusOr<std::string> encoded_header = EncodePartHeader(header, payloads);
+  if (!encoded_header.ok()) return encoded_header.status();
+
+  PartReceipt receipt;
+  receipt.id = ComputePartId(*salt, *encoded_header, payloads);
+  receipt.kind = header.kind;
+  receipt.bytes = encoded_header->size() + header.PayloadBytes();
+  if (options_.budget_bytes > 0 && receipt.bytes > options_.budget_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "part of ", receipt.bytes, " bytes, the store's budget is ", options_.budget_bytes));
+  }
+
+  Lock lock(mutex_);
+  const PartEntry* entry = parts_.Find(receipt.id);
+  while (entry != nullptr && entry->busy) {
+    changed_.wait(lock);
+    entry = parts_.Find(receipt.id);
+  }
+  if (leases_.size() >= kLeasesMax) {
+    return absl::ResourceExhaustedError(absl::StrCat("leases: limit ", kLeasesMax));
+  }
+  if (entry == nullptr || entry->condition != PartCondition::kWhole) {
+    parts_.Change(receipt.id, [&](PartEntry& written) {
+      written.bytes = receipt.bytes;
+      written.kind = header.kind;
+      written.layer_count = static_cast<uint16_t>(header.layers.size());
+      written.busy = true;
+    });
+    receipt.lease_id = AddLease(receipt.id);
+    if (absl::Status status = WritePart(lock, receipt.id, *encoded_header, payloads);
+        !status.ok()) {
+      DropLease(receipt.lease_id);
+      return status;
+    }
+    return receipt;
+  }
+  receipt.lease_id = AddLease(receipt.id);
+  return receipt;
+}
+
+// The entry is busy and leased. Leaves it idle: whole, or as it was before, or (if it was new)
+// gone.
+absl::Status EngineStore::WritePart(Lock& lock, const PartId& id, const std::string& encoded_header,
+                                    LayerPayloads payloads) {
+  absl::Status status = MakeRoom(lock);
+  if (status.ok()) {
+    lock.unlock();
+    WriteSet writes;
+    writes.PutOwned(Family::kMeta, PartRecordKey(id), std::string(1, '\0') + encoded_header);
+    for (size_t i = 0; i < payloads.size(); ++i) {
+      writes.Put(Family::kParts, LayerKey(id, static_cast<uint32_t>(i)),
+                 {reinterpret_cast<const char*>(payloads[i].data()), payloads[i].size()});
+    }
+    status = engine_->Write(writes, Durability::kLater);
+    lock.lock();
+  }
+  const bool was_damaged = damage_.contains(id);
+  if (!status.ok() && !was_damaged) {
+    parts_.Erase(id);
+  } else {
+    parts_.Change(id, [&](PartEntry& entry) {
+      entry.busy = false;
+      entry.condition = status.ok() ? PartCondition::kWhole : PartCondition::kDamaged;
+      if (status.ok()) ++entry.generation;
+    });
+    if (status.ok()) damage_.erase(id);
+  }
+  changed_.notify_all();
+  return status;
+}
+
+uint64_t EngineStore::AddLease(const PartId& id) {
+  parts_.Change(id, [](PartEntry& entry) { ++entry.leases; });
+  return leases_.Add(id, clock_->SteadyMs() + kLeaseMs);
+}
+
+void EngineStore::DropLease(uint64_t lease_id) {
+  const std::optional<PartId> part = leases_.Remove(lease_id);
+  if (!part || parts_.Find(*part) == nullptr) return;
+  parts_.Change(*part, [](PartEntry& entry) { --entry.leases; });
+}
+
+void EngineStore::DropExpiredLeases() {
+  for (const PartId& part : leases_.RemoveExpired(clock_->SteadyMs())) {
+    parts_.Change(part, [](PartEntry& entry) { --entry.leases; });
+  }
+}
+
+absl::Status EngineStore::RenewLeases(std::span<const uint64_t> lease_ids) {
+  if (lease_ids.size() > kLeasesPerCallMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("lease_ids: ", lease_ids.size(), ", limit ", kLeasesPerCallMax));
+  }
+  Lock lock(mutex_);
+  const int64_t now_ms = clock_->SteadyMs();
+  size_t gone_count = 0;
+  for (uint64_t lease_id : lease_ids) {
+    if (!leases_.Renew(lease_id, now_ms, now_ms + kLeaseMs)) ++gone_count;
+  }
+  if (gone_count == 0) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrCat(gone_count, " of ", lease_ids.size(), " leases had run out"));
+}
+
+absl::Status EngineStore::ReleaseLeases(std::span<const uint64_t> lease_ids) {
+  if (lease_ids.size() > kLeasesPerCallMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("lease_ids: ", lease_ids.size(), ", limit ", kLeasesPerCallMax));
+  }
+  Lock lock(mutex_);
+  for (uint64_t lease_id : lease_ids) DropLease(lease_id);
+  return RemoveLooseParts(lock);
+}
+
+}  // namespace deltafill
