@@ -114,12 +114,12 @@ class PromptObserver {
  public:
   virtual ~PromptObserver() = default;
   virtual void OnPlanned(const PlanSummary& plan, uint32_t attempt) = 0;
-  virtual void OnProgress(uint64_t tokens_done, uint32_t attempt) {}
-  virtual void OnBoundaryStored(const StoredBoundary& boundary) {}
-  virtual void OnLogits(const std::string& values) {}  // [vocabulary] float32 little-endian
+  virtual void OnProgress(uint64_t /*tokens_done*/, uint32_t /*attempt*/) {}
+  virtual void OnBoundaryStored(const StoredBoundary& /*boundary*/) {}
+  virtual void OnLogits(const std::string& /*values*/) {}  // [vocabulary] float32 little-endian
   virtual void OnDecodeReady() {}
-  virtual void OnDecodeToken(uint32_t id) {}
-  virtual void OnExported(const std::vector<PartReceipt>& parts) {}
+  virtual void OnDecodeToken(uint32_t /*id*/) {}
+  virtual void OnExported(const std::vector<PartReceipt>& /*parts*/) {}
   // status OK: all of it is done. DATA_LOSS: the start state's parts are damaged or gone; look up again.
   // UNAVAILABLE: no worker is left. finish_reason is decoding's.
   virtual void OnFinished(const absl::Status& status, const WorkTimings& timings,

@@ -1,1 +1,14 @@
-# deltafill_planning: planner and scheduler, pure, without gRPC. deltafill_scheduling: the rest.
+# deltafill_planning: planner and scheduler, pure: no gRPC, no threads.
+add_library(deltafill_planning STATIC
+  planner/grid.cc
+  planner/plan.cc
+  scheduler/attempt.cc
+  scheduler/boundary_reports.cc
+  scheduler/dispatch.cc
+  scheduler/range_reports.cc
+  scheduler/single_work.cc
+  scheduler/submission.cc
+  scheduler/tick.cc
+  scheduler/worker_changes.cc)
+target_link_libraries(deltafill_planning PUBLIC
+  deltafill_options absl::status absl::statusor PRIVATE absl::strings absl::str_format)

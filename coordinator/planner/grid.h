@@ -1,0 +1,63 @@
+// The grid of tasks (range, layer) of one prompt and its cost model. Where a task runs (placement)
+// is kept apart from the grid, so that another placement can be priced with the same arithmetic.
+//
+// Task (r, l) needs task (r, l - 1) of its own range, and of range r - 1 the boundary state of
+// layer l.
+#ifndef DELTAFILL_COORDINATOR_PLANNER_GRID_H_
+#define DELTAFILL_COORDINATOR_PLANNER_GRID_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace deltafill {
+
+// Measured by a worker at start: a range of n tokens takes layer_fixed_s + n * layer_token_s at a
+// layer.
+struct WorkerCosts {
+  double layer_fixed_s = 0.0;
+  double layer_token_s = 0.0;
+  double range_fixed_s = 0.0;      // embedding, logits, starting a range
+  double handover_fraction = 1.0;  // of a layer's time after which its boundary state is handed on
+  double exchange_s = 0.0;         // one boundary state of one layer to another worker
+};
+
+// A run of consecutive blocks that one worker processes at once; only the last may end inside a
+// block.
+struct TokenRange {
+  uint64_t first_token = 0;  // a multiple of 64
+  uint64_t token_count = 0;  // at least 1
+  friend bool operator==(const TokenRange&, const TokenRange&) = default;
+};
+
+// A worker as the planner sees it.
+struct WorkerSlot {
+  WorkerCosts costs;
+  uint64_t range_tokens_max = 0;  // at least 64
+  double queued_s = 0.0;          // work it was given and has not finished
+};
+
+// Runs of whole ranges: every worker takes its ranges in ascending order, each through all layers.
+// Start of task (r, l): when its worker is free and the boundary state has arrived. A boundary
+// state leaves handover_fraction of the way through its task and takes exchange_s to another
+// worker.
+struct GridTimes {
+  double finish_s = 0.0;  // of the last task
+  double busy_s = 0.0;    // sum over tasks and range starts
+};
+
+// placement[r] indexes slots. O(ranges * layers) time, O(layers + slots) memory.
+GridTimes SimulateGrid(std::span<const TokenRange> ranges, std::span<const uint32_t> placement,
+                       std::span<const WorkerSlot> slots, uint32_t layers);
+
+// Seconds of one range on a worker that waits for nothing.
+double RangeSeconds(const WorkerCosts& costs, uint64_t token_count, uint32_t layers);
+
+// [first_token, end_token) in ranges of range_tokens (a multiple of 64). A rest of at most one
+// block (the tail) joins the range before it if that stays within range_tokens_max.
+std::vector<TokenRange> CutRanges(uint64_t first_token, uint64_t end_token, uint64_t range_tokens,
+                                  uint64_t range_tokens_max);
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_COORDINATOR_PLANNER_GRID_H_

@@ -1,0 +1,91 @@
+// Boundaries that have been stored: requested ones go to the caller, recovery ones are kept until a
+// deeper one replaces them or the prompt ends.
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/scheduler/scheduler.h"
+
+namespace deltafill {
+namespace {
+
+std::vector<PartId> PartIds(const std::vector<PartReceipt>& parts) {
+  std::vector<PartId> ids;
+  for (const PartReceipt& part : parts) ids.push_back(part.id);
+  return ids;
+}
+
+std::vector<uint64_t> LeaseIds(const std::vector<PartReceipt>& parts) {
+  std::vector<uint64_t> ids;
+  for (const PartReceipt& part : parts) {
+    if (part.lease_id != 0) ids.push_back(part.lease_id);
+  }
+  return ids;
+}
+
+}  // namespace
+
+void Scheduler::Release(const std::vector<PartReceipt>& parts) {
+  const std::vector<uint64_t> ids = LeaseIds(parts);
+  if (!ids.empty()) output_->ReleaseLeases(ids);
+}
+
+void Scheduler::OnBoundaryStored(WorkerNumber number, const AttemptRef& attempt,
+                                 const StoredBoundary& stored, bool skipped) {
+  const auto worker = workers_.find(number);
+  if (worker != workers_.end()) worker->second.heard_s = clock_();
+  const auto found = prompts_.find(attempt.prompt);
+  if (found == prompts_.end() || found->second.prefill == nullptr) return Release(stored.parts);
+  PromptState& prompt = found->second;
+  PrefillState& prefill = *prompt.prefill;
+  const uint64_t boundary = stored.boundary;
+  if (skipped || stored.parts.empty()) {
+    // Only recovery boundaries may be skipped; the next one follows after the interval.
+    if (prefill.pending.count(boundary) == 0 || FindCurrent(attempt) == nullptr) return;
+    AbortAttempt(prompt);
+    Finish(prompt, absl::InternalError(absl::StrCat("boundary ", boundary, " was not stored")), "");
+    return Settle();
+  }
+  if (prefill.pending.erase(boundary) > 0) {
+    prefill.kept[boundary] = {PartIds(stored.parts), false, {}, 0.0};
+    prompt.observer->OnBoundaryStored(stored);
+    PruneRecovery(prefill);
+    if (FinishIfComplete(prompt)) Settle();
+    return;
+  }
+  const auto& requested = prefill.work.boundaries;
+  const bool again = prefill.kept.count(boundary) > 0 ||
+                     std::binary_search(requested.begin(), requested.end(), boundary);
+  const bool usable = boundary % kBlockTokenCount == 0 && boundary > prefill.work.start.boundary &&
+                      boundary < prefill.work.tokens->size();
+  if (again || !usable) return Release(stored.parts);
+  KeepRecovery(prefill, stored);
+}
+
+void Scheduler::KeepRecovery(PrefillState& prefill, const StoredBoundary& stored) {
+  prefill.kept[stored.boundary] = {PartIds(stored.parts), true, LeaseIds(stored.parts), clock_()};
+  PruneRecovery(prefill);
+}
+
+// The deepest kept boundary before everything that is still missing is what a new attempt would
+// start from: recovery boundaries before it have had their time. So have those after it, but for
+// the deepest, which is where to start from once the missing ones are stored.
+void Scheduler::PruneRecovery(PrefillState& prefill) {
+  const uint64_t needed =
+      prefill.pending.empty() ? prefill.work.tokens->size() : *prefill.pending.begin();
+  const auto after = prefill.kept.lower_bound(needed);
+  const uint64_t best = after == prefill.kept.begin() ? 0 : std::prev(after)->first;
+  const uint64_t deepest = prefill.kept.empty() ? 0 : prefill.kept.rbegin()->first;
+  // What the current attempt starts from may still be being read.
+  const uint64_t start =
+      prefill.ranges_done == 0 && prefill.started_from_kept ? prefill.start_boundary : 0;
+  for (auto entry = prefill.kept.begin(); entry != prefill.kept.end();) {
+    const uint64_t boundary = entry->first;
+    const bool keep =
+        !entry->second.recovery || boundary == best || boundary == deepest || boundary == start;
+    if (!keep) output_->ReleaseLeases(entry->second.lease_ids);
+    entry = keep ? std::next(entry) : prefill.kept.erase(entry);
+  }
+}
+
+}  // namespace deltafill
