@@ -1,3 +1,21 @@
 # deltafill_model: config, weights and layers of a model in a backend's memory.
-add_library(deltafill_model INTERFACE)
-target_link_libraries(deltafill_model INTERFACE deltafill_options deltafill_kernels)
+add_library(deltafill_model STATIC
+  model/checkpoint.cc
+  model/config.cc
+  model/dense_mlp.cc
+  model/fingerprint.cc
+  model/kda_mixer.cc
+  model/kimi_linear.cc
+  model/kimi_linear_load.cc
+  model/lane.cc
+  model/mapped_file.cc
+  model/model.cc
+  model/safetensors.cc
+  model/safetensors_writer.cc
+  model/state_layout.cc
+  model/strict_json.cc
+  model/weight_reader.cc)
+target_link_libraries(deltafill_model
+  PUBLIC deltafill_options deltafill_kernels deltafill_identity absl::status absl::statusor
+         absl::strings
+  PRIVATE nlohmann_json::nlohmann_json)

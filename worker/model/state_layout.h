@@ -37,6 +37,11 @@ struct StateLayout {
   }
 };
 
+struct ModelConfig;
+
+// The layout of every prefix state of a model with this configuration.
+StateLayout MakeStateLayout(const ModelConfig& config);
+
 }  // namespace deltafill
 
 #endif  // DELTAFILL_WORKER_MODEL_STATE_LAYOUT_H_

@@ -1,0 +1,22 @@
+// The dense SwiGLU MLP: down(silu(gate(x)) * up(x)).
+#ifndef DELTAFILL_WORKER_MODEL_DENSE_MLP_H_
+#define DELTAFILL_WORKER_MODEL_DENSE_MLP_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/model/config.h"
+#include "worker/model/layer.h"
+#include "worker/model/weight_reader.h"
+
+namespace deltafill {
+
+// `prefix`: "model.layers.N.mlp.".
+absl::StatusOr<std::unique_ptr<LayerMlp>> LoadDenseMlp(const ModelConfig& config,
+                                                       const std::string& prefix,
+                                                       WeightReader& reader);
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_WORKER_MODEL_DENSE_MLP_H_

@@ -1,0 +1,120 @@
+#include "worker/model/fingerprint.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "statestore/sha256.h"
+#include "worker/model/safetensors_writer.h"
+#include "worker/model/strict_json.h"
+
+namespace deltafill {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kCacheVersion = 1;
+
+void UpdateU64(Sha256& hash, uint64_t value) {
+  uint8_t bytes[8];
+  for (int i = 0; i < 8; ++i) bytes[i] = static_cast<uint8_t>(value >> (8 * i));
+  hash.Update(std::as_bytes(std::span(bytes)));
+}
+
+// Lengths first, so that no two inputs run together to the same bytes.
+void UpdateText(Sha256& hash, std::string_view text) {
+  UpdateU64(hash, text.size());
+  hash.Update(text);
+}
+
+std::string Hexadecimal(double value) {
+  char text[40];
+  std::snprintf(text, sizeof(text), "%a", value);
+  return text;
+}
+
+// What the cached fingerprint is valid for.
+json MakeGuard(const ModelConfig& config, const Checkpoint& checkpoint) {
+  json files = json::array();
+  for (const auto& file : checkpoint.files()) {
+    files.push_back({{"name", std::filesystem::path(file->path()).filename().string()},
+                     {"bytes", file->bytes().size()},
+                     {"modified_ns", file->modified_ns()}});
+  }
+  return {{"version", kCacheVersion},
+          {"architecture", CanonicalArchitecture(config)},
+          {"files", std::move(files)}};
+}
+
+bool ReadCache(const std::string& path, const json& guard, ModelFingerprint* fingerprint) {
+  auto file = MappedFile::Open(path);
+  if (!file.ok() || (*file)->bytes().size() > (size_t{16} << 20)) return false;
+  auto cached = ParseStrictJson((*file)->text());
+  if (!cached.ok() || !cached->is_object() || !cached->contains("fingerprint") ||
+      !(*cached)["fingerprint"].is_string() || !cached->contains("guard")) {
+    return false;
+  }
+  const std::string hex = (*cached)["fingerprint"].get<std::string>();
+  if ((*cached)["guard"] != guard || hex.size() != 64) return false;
+  for (char c : hex) {
+    if (std::string_view("0123456789abcdef").find(c) == std::string_view::npos) return false;
+  }
+  return ModelFingerprint::FromBytes(absl::HexStringToBytes(hex), fingerprint);
+}
+
+}  // namespace
+
+std::string CanonicalArchitecture(const ModelConfig& config) {
+  std::string text = absl::StrCat(
+      "model_type=", config.model_type, "\nvocab_size=", config.vocab_size,
+      "\nhidden_size=", config.hidden_size, "\nintermediate_size=", config.intermediate_size,
+      "\nkda_heads=", config.kda_heads, "\nkda_head_dim=", config.kda_head_dim,
+      "\nconv_kernel_size=", config.conv_kernel_size, "\nrms_norm_eps=");
+  absl::StrAppend(&text, Hexadecimal(config.rms_norm_eps), "\ngate=",
+                  config.gate == KdaGate::kSoftplus
+                      ? "softplus"
+                      : "lower_bound " + Hexadecimal(config.gate_lower_bound),
+                  "\ntie_word_embeddings=", config.tie_word_embeddings ? 1 : 0, "\nlayers=");
+  for (const LayerConfig& layer : config.layers) {
+    absl::StrAppend(&text, layer.mixer == MixerKind::kKda ? "k" : "a",
+                    layer.mlp == MlpKind::kDense ? "d" : "m");
+  }
+  return text + "\n";
+}
+
+ModelFingerprint ComputeFingerprint(const ModelConfig& config, const Checkpoint& checkpoint) {
+  Sha256 whole;
+  Sha256 contents;
+  UpdateText(whole, "deltafill.model.1");
+  UpdateText(whole, CanonicalArchitecture(config));
+  UpdateU64(whole, checkpoint.tensors().size());
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    UpdateText(whole, name);
+    UpdateText(whole, tensor.entry.dtype);
+    UpdateU64(whole, tensor.entry.shape.size());
+    for (int64_t dim : tensor.entry.shape) UpdateU64(whole, static_cast<uint64_t>(dim));
+    contents.Update(tensor.bytes());
+    const auto digest = contents.Finish();
+    whole.Update(std::as_bytes(std::span(digest)));
+  }
+  ModelFingerprint fingerprint;
+  fingerprint.bytes = whole.Finish();
+  return fingerprint;
+}
+
+ModelFingerprint CachedFingerprint(const ModelConfig& config, const Checkpoint& checkpoint) {
+  const std::string path = checkpoint.directory() + "/" + kFingerprintFileName;
+  const json guard = MakeGuard(config, checkpoint);
+  ModelFingerprint fingerprint;
+  if (ReadCache(path, guard, &fingerprint)) return fingerprint;
+  fingerprint = ComputeFingerprint(config, checkpoint);
+  const json cached = {{"fingerprint", fingerprint.ToHex()}, {"guard", guard}};
+  // A directory that cannot be written only costs the next start this computation.
+  WriteFileAtomically(path, cached.dump(1) + "\n").IgnoreError();
+  return fingerprint;
+}
+
+}  // namespace deltafill

@@ -1,0 +1,167 @@
+#include "worker/model/kimi_linear.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/model/status_steps.h"
+
+namespace deltafill {
+
+KimiLinearModel::KimiLinearModel(ModelConfig config, ModelFingerprint fingerprint,
+                                 std::shared_ptr<kernels::Backend> backend)
+    : backend_(std::move(backend)),
+      config_(std::move(config)),
+      fingerprint_(fingerprint),
+      layout_(MakeStateLayout(config_)) {}
+
+absl::StatusOr<std::shared_ptr<Lane>> KimiLinearModel::NewLane(int threads, int64_t rows_max) {
+  int64_t scratch_width = 0;
+  for (const Layer& layer : layers_) {
+    scratch_width =
+        std::max({scratch_width, layer.mixer->ScratchWidth(), layer.mlp->ScratchWidth()});
+  }
+  return Lane::Create(*backend_, threads,
+                      {.rows_max = rows_max,
+                       .hidden = config_.hidden_size,
+                       .scratch_width = scratch_width,
+                       .vocabulary = config_.vocab_size});
+}
+
+absl::Status KimiLinearModel::CheckToken(uint32_t token) const {
+  if (token < config_.vocab_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("token id ", token, " is not below the vocabulary's ", config_.vocab_size));
+}
+
+absl::Status KimiLinearModel::CheckRanges(const Lane& lane,
+                                          std::span<const RangeWork> ranges) const {
+  if (ranges.empty()) return absl::InvalidArgumentError("ranges: there are none");
+  int64_t rows = 0;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const std::string range = absl::StrCat("ranges[", i, "].");
+    const int64_t tokens = static_cast<int64_t>(ranges[i].tokens.size());
+    if (tokens < 1) return absl::InvalidArgumentError(range + "tokens: there are none");
+    if (ranges[i].port == nullptr) return absl::InvalidArgumentError(range + "port: is null");
+    for (uint32_t token : ranges[i].tokens) DELTAFILL_TRY(CheckToken(token));
+    int64_t before = 0;
+    for (int64_t capture : ranges[i].captures) {
+      if (capture % kernels::kBlockTokens != 0 || capture <= before || capture > tokens) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            range, "captures: ", capture, " is not a multiple of ", kernels::kBlockTokens, " in (",
+            before, ", ", tokens, "]"));
+      }
+      before = capture;
+    }
+    rows += tokens;
+  }
+  if (rows > lane.sizes().rows_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ranges: ", rows, " tokens are over the lane's ", lane.sizes().rows_max));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status KimiLinearModel::Embed(Lane& lane, const PassRows& rows) const {
+  return FromOperator(rows.operators->Embedding(
+      {.table = embedding_.get(), .tokens = lane.tokens, .y = rows.hidden}));
+}
+
+absl::Status KimiLinearModel::Normalize(const PassRows& rows, const DeviceBuffer& weight,
+                                        int64_t first_in, int64_t first_out, int64_t count) const {
+  return FromOperator(rows.operators->RmsNorm({.x = RowsFrom(rows.hidden, first_in),
+                                               .weight = weight.floats(),
+                                               .y = RowsFrom(rows.normed, first_out),
+                                               .rows = count,
+                                               .width = config_.hidden_size,
+                                               .eps = static_cast<float>(config_.rms_norm_eps)}));
+}
+
+absl::Status KimiLinearModel::Prefill(Lane& lane, std::span<const RangeWork> ranges) {
+  lane.last_rows = 0;
+  DELTAFILL_TRY(CheckRanges(lane, ranges));
+  lane.offsets.assign(1, 0);
+  lane.tokens.clear();
+  for (const RangeWork& range : ranges) {
+    lane.tokens.insert(lane.tokens.end(), range.tokens.begin(), range.tokens.end());
+    lane.offsets.push_back(static_cast<int64_t>(lane.tokens.size()));
+  }
+  const PassRows rows = lane.Rows(lane.offsets);
+  DELTAFILL_TRY(Embed(lane, rows));
+  for (uint32_t index = 0; index < layers_.size(); ++index) {
+    const Layer& layer = layers_[index];
+    DELTAFILL_TRY(Normalize(rows, layer.mixer_norm, 0, 0, rows.rows));
+    DELTAFILL_TRY(layer.mixer->Prefill(rows, ranges));
+    DELTAFILL_TRY(Normalize(rows, layer.mlp_norm, 0, 0, rows.rows));
+    DELTAFILL_TRY(layer.mlp->Forward(rows));
+    for (const RangeWork& range : ranges) DELTAFILL_TRY(range.port->TaskDone(index));
+  }
+  // Only the last tokens' rows are needed from here on.
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    DELTAFILL_TRY(
+        Normalize(rows, final_norm_, lane.offsets[i + 1] - 1, static_cast<int64_t>(i), 1));
+  }
+  lane.last_rows = static_cast<int64_t>(ranges.size());
+  return absl::OkStatus();
+}
+
+absl::Status KimiLinearModel::LastLogits(Lane& lane, std::span<float> logits) {
+  if (lane.last_rows == 0) {
+    return absl::FailedPreconditionError("no finished Prefill on this lane to give logits of");
+  }
+  return ComputeLogits(lane, lane.Rows(lane.offsets), logits);
+}
+
+// Of the first lane.last_rows rows of `normed`, a panel of rows at a time.
+absl::Status KimiLinearModel::ComputeLogits(Lane& lane, const PassRows& rows,
+                                            std::span<float> logits) const {
+  const int64_t vocabulary = config_.vocab_size;
+  if (static_cast<int64_t>(logits.size()) != lane.last_rows * vocabulary) {
+    return absl::InvalidArgumentError(absl::StrCat("logits: ", logits.size(), " values for ",
+                                                   lane.last_rows, " rows of ", vocabulary));
+  }
+  const kernels::Weight* head = output_head_ != nullptr ? output_head_.get() : embedding_.get();
+  for (int64_t first = 0; first < lane.last_rows; first += kernels::kBlockTokens) {
+    const int64_t count = std::min(kernels::kBlockTokens, lane.last_rows - first);
+    DELTAFILL_TRY(rows.operators->MatMul({.x = RowsFrom(rows.normed, first),
+                                          .weight = head,
+                                          .y = {lane.logits(), kernels::DType::kF32, vocabulary},
+                                          .rows = count}));
+    DELTAFILL_TRY(rows.operators->CopyToHost(
+        logits.data() + first * vocabulary, lane.logits(),
+        static_cast<size_t>(count * vocabulary) * sizeof(float)));
+  }
+  return FromOperator(rows.operators->Synchronize());
+}
+
+absl::Status KimiLinearModel::DecodeStep(Lane& lane, std::span<const uint32_t> tokens,
+                                         std::span<void* const> states, std::span<float> logits) {
+  lane.last_rows = 0;
+  const int64_t batch = static_cast<int64_t>(tokens.size());
+  if (batch < 1 || batch > lane.sizes().rows_max || states.size() != tokens.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokens: ", batch, " tokens with ", states.size(),
+                     " states; they must be as many, and 1 to the lane's ", lane.sizes().rows_max));
+  }
+  for (uint32_t token : tokens) DELTAFILL_TRY(CheckToken(token));
+  for (void* state : states) {
+    if (state == nullptr) return absl::InvalidArgumentError("states: one is null");
+  }
+  lane.tokens.assign(tokens.begin(), tokens.end());
+  lane.offsets.resize(tokens.size() + 1);
+  for (size_t i = 0; i < lane.offsets.size(); ++i) lane.offsets[i] = static_cast<int64_t>(i);
+  const PassRows rows = lane.Rows(lane.offsets);
+  DELTAFILL_TRY(Embed(lane, rows));
+  for (const Layer& layer : layers_) {
+    DELTAFILL_TRY(Normalize(rows, layer.mixer_norm, 0, 0, batch));
+    DELTAFILL_TRY(layer.mixer->Decode(rows, states));
+    DELTAFILL_TRY(Normalize(rows, layer.mlp_norm, 0, 0, batch));
+    DELTAFILL_TRY(layer.mlp->Forward(rows));
+  }
+  DELTAFILL_TRY(Normalize(rows, final_norm_, 0, 0, batch));
+  lane.last_rows = batch;
+  return ComputeLogits(lane, rows, logits);
+}
+
+}  // namespace deltafill

@@ -1,0 +1,74 @@
+// The Kimi-Linear family: embedding, pre-norm residual layers, final norm, logits.
+#ifndef DELTAFILL_WORKER_MODEL_KIMI_LINEAR_H_
+#define DELTAFILL_WORKER_MODEL_KIMI_LINEAR_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/model/checkpoint.h"
+#include "worker/model/device_buffer.h"
+#include "worker/model/lane.h"
+#include "worker/model/layer.h"
+#include "worker/model/model.h"
+#include "worker/model/weight_reader.h"
+
+namespace deltafill {
+
+// Immutable once loaded; passes of different lanes may run at once.
+class KimiLinearModel final : public Model {
+ public:
+  // DATA_LOSS naming file and tensor; UNIMPLEMENTED naming layer and kind.
+  static absl::StatusOr<std::unique_ptr<Model>> Load(ModelConfig config,
+                                                     const Checkpoint& checkpoint,
+                                                     ModelFingerprint fingerprint,
+                                                     std::shared_ptr<kernels::Backend> backend);
+
+  const ModelConfig& config() const override { return config_; }
+  const ModelFingerprint& fingerprint() const override { return fingerprint_; }
+  const StateLayout& state_layout() const override { return layout_; }
+  kernels::Backend& backend() const override { return *backend_; }
+
+  absl::StatusOr<std::shared_ptr<Lane>> NewLane(int threads, int64_t rows_max) override;
+  absl::Status Prefill(Lane& lane, std::span<const RangeWork> ranges) override;
+  absl::Status LastLogits(Lane& lane, std::span<float> logits) override;
+  absl::Status DecodeStep(Lane& lane, std::span<const uint32_t> tokens,
+                          std::span<void* const> states, std::span<float> logits) override;
+
+ private:
+  struct Layer {
+    DeviceBuffer mixer_norm;  // [hidden]: input_layernorm
+    DeviceBuffer mlp_norm;    // [hidden]: post_attention_layernorm
+    std::unique_ptr<SequenceMixer> mixer;
+    std::unique_ptr<LayerMlp> mlp;
+  };
+
+  KimiLinearModel(ModelConfig config, ModelFingerprint fingerprint,
+                  std::shared_ptr<kernels::Backend> backend);
+
+  absl::Status LoadWeights(const Checkpoint& checkpoint);
+  absl::StatusOr<Layer> LoadLayer(uint32_t index, WeightReader& reader) const;
+  absl::Status CheckRanges(const Lane& lane, std::span<const RangeWork> ranges) const;
+  absl::Status CheckToken(uint32_t token) const;
+  absl::Status Embed(Lane& lane, const PassRows& rows) const;
+  // rows.normed [first_out ...) = norm of rows.hidden [first_in ...).
+  absl::Status Normalize(const PassRows& rows, const DeviceBuffer& weight, int64_t first_in,
+                         int64_t first_out, int64_t count) const;
+  absl::Status ComputeLogits(Lane& lane, const PassRows& rows, std::span<float> logits) const;
+
+  std::shared_ptr<kernels::Backend> backend_;  // first: everything below lives in its memory
+  const ModelConfig config_;
+  const ModelFingerprint fingerprint_;
+  const StateLayout layout_;
+  std::unique_ptr<kernels::Weight> embedding_;    // [vocabulary, hidden]
+  std::unique_ptr<kernels::Weight> output_head_;  // [vocabulary, hidden]; nullptr: tied
+  DeviceBuffer final_norm_;                       // [hidden]
+  std::vector<Layer> layers_;
+};
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_WORKER_MODEL_KIMI_LINEAR_H_

@@ -1,0 +1,69 @@
+#include "worker/model/lane.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "worker/model/status_steps.h"
+
+namespace deltafill {
+namespace {
+
+constexpr int64_t kRowAlignment = 16;  // 64 bytes of fp32: every scratch slice starts aligned
+constexpr int64_t kLaneRowsMax = int64_t{1} << 24;
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Lane>> Lane::Create(kernels::Backend& backend, int threads,
+                                                   const LaneSizes& sizes) {
+  if (sizes.rows_max < 1 || sizes.rows_max > kLaneRowsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rows_max ", sizes.rows_max, " is not in [1, ", kLaneRowsMax, "]"));
+  }
+  std::shared_ptr<Lane> lane(new Lane);
+  lane->sizes_ = sizes;
+  lane->dtype_ = backend.activation_dtype();
+  lane->row_capacity_ = (sizes.rows_max + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
+  DELTAFILL_TRY(backend.NewOperators(threads, &lane->operators_));
+
+  const size_t row_bytes =
+      static_cast<size_t>(lane->row_capacity_) * kernels::SizeOf(lane->dtype_);
+  const struct {
+    DeviceBuffer* buffer;
+    size_t bytes;
+  } buffers[] = {
+      {&lane->hidden_, row_bytes * static_cast<size_t>(sizes.hidden)},
+      {&lane->normed_, row_bytes * static_cast<size_t>(sizes.hidden)},
+      {&lane->scratch_, row_bytes * static_cast<size_t>(sizes.scratch_width)},
+      {&lane->logits_,
+       static_cast<size_t>(kernels::kBlockTokens * sizes.vocabulary) * sizeof(float)},
+  };
+  size_t total_bytes = 0;
+  for (const auto& [buffer, bytes] : buffers) total_bytes += bytes;
+  for (const auto& [buffer, bytes] : buffers) {
+    auto allocated = DeviceBuffer::Allocate(backend, bytes);
+    if (!allocated.ok()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a lane of ", sizes.rows_max, " rows needs ", total_bytes,
+                       " bytes: ", allocated.status().message()));
+    }
+    *buffer = std::move(*allocated);
+  }
+  return lane;
+}
+
+PassRows Lane::Rows(kernels::SequenceOffsets sequence_offsets) {
+  PassRows rows;
+  rows.operators = operators_.get();
+  rows.offsets = sequence_offsets;
+  rows.rows = sequence_offsets.back();
+  rows.hidden = {hidden_.get(), dtype_, sizes_.hidden};
+  rows.normed = {normed_.get(), dtype_, sizes_.hidden};
+  rows.scratch = static_cast<std::byte*>(scratch_.get());
+  rows.row_capacity = row_capacity_;
+  rows.dtype = dtype_;
+  rows.pointers = &pointers_;
+  return rows;
+}
+
+}  // namespace deltafill

@@ -1,0 +1,66 @@
+// What one execution lane owns: its operators and the memory of a pass.
+#ifndef DELTAFILL_WORKER_MODEL_LANE_H_
+#define DELTAFILL_WORKER_MODEL_LANE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/operators.h"
+#include "worker/model/device_buffer.h"
+#include "worker/model/layer.h"
+
+namespace deltafill {
+
+// Host arrays that operators' params point to; cleared and refilled by each layer, so that a pass
+// allocates nothing once they have grown.
+struct PassPointers {
+  std::vector<const float*> tails_in;
+  std::vector<float*> tails;
+  std::vector<const float*> states_in;
+  std::vector<float*> states;
+  std::vector<kernels::StateCheckpoint> checkpoints;
+};
+
+struct LaneSizes {
+  int64_t rows_max = 0;
+  int64_t hidden = 0;
+  int64_t scratch_width = 0;  // the widest of the layers
+  int64_t vocabulary = 0;
+};
+
+class Lane {
+ public:
+  // RESOURCE_EXHAUSTED with the sizes if the memory does not fit.
+  static absl::StatusOr<std::shared_ptr<Lane>> Create(kernels::Backend& backend, int threads,
+                                                      const LaneSizes& sizes);
+
+  // Rows of a pass over the sequences in `offsets`.
+  PassRows Rows(kernels::SequenceOffsets offsets);
+
+  kernels::Operators& operators() { return *operators_; }
+  const LaneSizes& sizes() const { return sizes_; }
+  float* logits() const { return static_cast<float*>(logits_.get()); }  // [kBlockTokens, vocabulary]
+
+  std::vector<int64_t> offsets;  // of the pass at hand
+  std::vector<uint32_t> tokens;  // packed
+  int64_t last_rows = 0;         // rows of `normed` that hold last tokens, ready for the logits
+
+ private:
+  Lane() = default;
+
+  LaneSizes sizes_;
+  int64_t row_capacity_ = 0;
+  kernels::DType dtype_ = kernels::DType::kF32;
+  std::unique_ptr<kernels::Operators> operators_;
+  DeviceBuffer hidden_;
+  DeviceBuffer normed_;
+  DeviceBuffer scratch_;
+  DeviceBuffer logits_;
+  PassPointers pointers_;
+};
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_WORKER_MODEL_LANE_H_

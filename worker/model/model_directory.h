@@ -1,0 +1,22 @@
+// Files of a model directory that are not tensors.
+#ifndef DELTAFILL_WORKER_MODEL_MODEL_DIRECTORY_H_
+#define DELTAFILL_WORKER_MODEL_MODEL_DIRECTORY_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/model/config.h"
+
+namespace deltafill {
+
+// Says how text becomes token ids: {"kind": "bytes", "bos_id": B, "eos_id": E, "pad_id": P,
+// "vocab_size": N}. Kind "bytes": token id b is the byte b; ids from 256 on are no text. A directory
+// without this file serves token ids only.
+inline constexpr char kTokenizerFileName[] = "deltafill_tokenizer.json";
+
+// config.json. NOT_FOUND if it is missing, INVALID_ARGUMENT naming directory, key and limit.
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& directory);
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_WORKER_MODEL_MODEL_DIRECTORY_H_
