@@ -1,0 +1,32 @@
+#include "statestore/remote_retry.h"
+
+#include <array>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+
+namespace deltafill {
+namespace {
+
+constexpr std::array<std::chrono::milliseconds, 3> kPauses = {std::chrono::milliseconds{100},
+                                                              std::chrono::milliseconds{400},
+                                                              std::chrono::milliseconds{1500}};
+
+}  // namespace
+
+absl::Status CallWithRetries(std::chrono::milliseconds deadline,
+                             absl::FunctionRef<absl::Status(grpc::ClientContext*)> attempt) {
+  for (size_t tries = 0;; ++tries) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + deadline);
+    const absl::Status status = attempt(&context);
+    if (absl::IsDeadlineExceeded(status)) {
+      return absl::UnavailableError(
+          absl::StrCat("the store did not answer within ", deadline.count(), " ms"));
+    }
+    if (!absl::IsUnavailable(status) || tries == kPauses.size()) return status;
+    std::this_thread::sleep_for(kPauses[tries]);
+  }
+}
+
+}  // namespace deltafill

@@ -1,0 +1,34 @@
+// The service's two streaming calls: parts in, parts out.
+#ifndef DELTAFILL_STATESTORE_SERVICE_PARTS_H_
+#define DELTAFILL_STATESTORE_SERVICE_PARTS_H_
+
+#include <grpcpp/support/sync_stream.h>
+
+#include "absl/status/status.h"
+#include "proto/statestore.pb.h"
+#include "statestore/byte_gate.h"
+#include "statestore/store.h"
+
+namespace deltafill {
+
+// Thread-safe. The store is not owned.
+class PartCalls {
+ public:
+  explicit PartCalls(StateStore* store);
+
+  absl::Status Put(grpc::ServerReader<v1::PutPartRequest>* reader, v1::PutPartResponse* response);
+  absl::Status Get(const v1::GetPartRequest& request,
+                   grpc::ServerWriter<v1::GetPartResponse>* writer);
+
+ private:
+  absl::Status PutInside(const std::string& tenant, const DecodedPart& part,
+                         grpc::ServerReader<v1::PutPartRequest>* reader,
+                         v1::PutPartResponse* response);
+
+  StateStore* const store_;
+  ByteGate payloads_in_flight_;
+};
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_STATESTORE_SERVICE_PARTS_H_
