@@ -43,7 +43,7 @@ struct PanelScratch {
   }
 
   void* panel;     // [64, in] in compute dtype
-  float* product;  // [64, columns of the tile]
+  float* product;  // [64, ProductStride]
   void* library;
 
  private:
@@ -55,8 +55,14 @@ struct PanelScratch {
     return RoundUpTo64(static_cast<size_t>(kBlockTokens * weight.in_features()) *
                        SizeOf(weight.compute_dtype()));
   }
-  static constexpr size_t kProductBytes = kBlockTokens * kTileColumns * sizeof(float);
+  static constexpr size_t kProductBytes = kBlockTokens * PaddedStride(kTileColumns) * sizeof(float);
 };
+
+// bf16 products are dense.
+int64_t ProductStride(const CpuWeight& weight, int64_t tile) {
+  return weight.compute_dtype() == DType::kBF16 ? weight.tile_columns(tile)
+                                                : weight.tile_stride(tile);
+}
 
 // product = the 64-row panel that begins at first_row, times one column tile.
 Status Multiply(const MatMulParams& params, const CpuWeight& weight, int64_t first_row,
@@ -76,9 +82,10 @@ Status Multiply(const MatMulParams& params, const CpuWeight& weight, int64_t fir
     PackPanel(x, params.x.row_stride, rows, width, packed);
     panel = packed;
   }
+  const int64_t stride = weight.tile_stride(tile);
   const dnnl_status_t status = dnnl_sgemm('N', 'N', kBlockTokens, columns, width, 1.0f, panel,
                                           width, static_cast<const float*>(weight.tile(tile)),
-                                          columns, 0.0f, scratch.product, columns);
+                                          stride, 0.0f, scratch.product, stride);
   if (status == dnnl_success) return {};
   return {StatusCode::kInternal, "oneDNN sgemm returned status " + std::to_string(status)};
 }
@@ -108,7 +115,7 @@ Status MatMul(const MatMulParams& params, const CpuWeight& weight, ThreadTeam& t
       return;
     }
     const int64_t first_column = tile * kTileColumns;
-    StorePanel(parts.product, rows, weight.tile_columns(tile),
+    StorePanel(parts.product, ProductStride(weight, tile), rows, weight.tile_columns(tile),
                params.bias != nullptr ? params.bias + first_column : nullptr, params.accumulate,
                RowOf(params.y, first_row) + first_column, params.y.row_stride);
   });

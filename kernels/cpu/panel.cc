@@ -85,11 +85,11 @@ void PackPanelBf16(const float* x, int64_t row_stride, int64_t rows, int64_t wid
               static_cast<size_t>((kBlockTokens - rows) * width) * sizeof(uint16_t));
 }
 
-void StorePanel(const float* product, int64_t rows, int64_t width, const float* bias,
-                bool accumulate, float* y, int64_t row_stride) {
+void StorePanel(const float* product, int64_t product_stride, int64_t rows, int64_t width,
+                const float* bias, bool accumulate, float* y, int64_t row_stride) {
   const auto add_row = HWY_DYNAMIC_DISPATCH(AddRow);
   for (int64_t r = 0; r < rows; ++r) {
-    add_row(product + r * width, width, bias, accumulate, y + r * row_stride);
+    add_row(product + r * product_stride, width, bias, accumulate, y + r * row_stride);
   }
 }
 

@@ -15,10 +15,10 @@ void PackPanel(const float* x, int64_t row_stride, int64_t rows, int64_t width, 
 void PackPanelBf16(const float* x, int64_t row_stride, int64_t rows, int64_t width,
                    uint16_t* panel);
 
-// y = product (+ bias) (+ y) for `rows` rows of product[64, width]. bias: [width] or nullptr. The
-// additions are made one after the other in this order, so they round the same for every row.
-void StorePanel(const float* product, int64_t rows, int64_t width, const float* bias,
-                bool accumulate, float* y, int64_t row_stride);
+// y = product (+ bias) (+ y) for `rows` rows of `width`. bias: [width] or nullptr. The additions
+// are made one after the other in this order, so they round the same for every row.
+void StorePanel(const float* product, int64_t product_stride, int64_t rows, int64_t width,
+                const float* bias, bool accumulate, float* y, int64_t row_stride);
 
 }  // namespace deltafill::kernels::cpu
 

@@ -36,10 +36,11 @@ Status CpuWeight::MakeForm(int64_t columns, TileForm* form) const {
     form->column_offsets = form->product->column_offsets();
     return {};
   }
-  form->elements = in_features_ * columns;
+  const int64_t stride = PaddedStride(columns);
+  form->elements = in_features_ * stride;
   form->row_offsets.resize(static_cast<size_t>(in_features_));
   for (int64_t k = 0; k < in_features_; ++k) {
-    form->row_offsets[static_cast<size_t>(k)] = k * columns;
+    form->row_offsets[static_cast<size_t>(k)] = k * stride;
   }
   form->column_offsets.resize(static_cast<size_t>(columns));
   std::iota(form->column_offsets.begin(), form->column_offsets.end(), int64_t{0});
@@ -99,8 +100,8 @@ Status CpuWeight::Create(const void* host_data, DType dtype, int64_t out_feature
       static_cast<size_t>(full_tiles * weight->full_.elements + weight->last_.elements) *
       SizeOf(compute_dtype);
   if (!weight->elements_.Reserve(bytes)) return OutOfMemory("weight", bytes);
-  // Blocked bf16 layouts have padding between elements, which must be zero.
-  if (compute_dtype == DType::kBF16) std::memset(weight->elements_.as<void>(), 0, bytes);
+  // Padding between elements is multiplied in blocked bf16 layouts: it must be zero.
+  std::memset(weight->elements_.as<void>(), 0, bytes);
 
   const auto fill = [&]<typename Source>(const Source* source) {
     if (compute_dtype == DType::kBF16) {
