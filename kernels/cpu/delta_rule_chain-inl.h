@@ -10,6 +10,7 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/delta_rule_head.h"
 #include "kernels/cpu/delta_rule_math-inl.h"
+#include "kernels/cpu/delta_rule_prefetch.h"
 #include "kernels/cpu/delta_rule_tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -22,7 +23,11 @@ struct PanelRows {
   float* o = nullptr;  // [count, 32]; nullptr: not computed
   int64_t o_stride = 0;
   int count = 0;  // rows of the block
+  RowPrefetch* next_block = nullptr;
 };
+
+// Calls of next_block->Next() for a full panel with outputs.
+inline constexpr int kPrefetchSlots = kPanelColumns / kTileColumns * (2 * kBlockRows / kTileRows);
 
 using ChainTile = Tile<kTileVecs>;
 
@@ -77,11 +82,12 @@ HWY_INLINE void ReadInside(const float (*p)[kBlockRows], const float* e, int i0,
 }
 
 // E = (I + A)^-1 Diag(beta) (V - (K 2^G) S), or V for the linear rule.
-HWY_INLINE void SolveWritten(const DeltaRuleShape& shape, const PanelRows& rows, int column,
-                             const float* state, BlockScratch& scratch) {
+HWY_NOINLINE void SolveWritten(const DeltaRuleShape& shape, const PanelRows& rows, int column,
+                               const float* state, BlockScratch& scratch) {
   const F32 d;
   float* e = scratch.written[0] + column;
   for (int i0 = 0; i0 < rows.count; i0 += kTileRows) {
+    rows.next_block->Next();
     ChainTile tile;
     LoadValues(rows, i0, column, tile);
     if (shape.write == WriteRule::kDelta) {
@@ -99,10 +105,11 @@ HWY_INLINE void SolveWritten(const DeltaRuleShape& shape, const PanelRows& rows,
 }
 
 // O = (Q 2^G) S + P E.
-HWY_INLINE void ReadOutputs(const DeltaRuleShape& shape, const PanelRows& rows, int column,
-                            const float* state, const BlockScratch& scratch) {
+HWY_NOINLINE void ReadOutputs(const DeltaRuleShape& shape, const PanelRows& rows, int column,
+                              const float* state, const BlockScratch& scratch) {
   const float* e = scratch.written[0] + column;
   for (int i0 = 0; i0 < rows.count; i0 += kTileRows) {
+    rows.next_block->Next();
     ChainTile tile;
     tile.SetZero();
     tile.template Add<Sign::kPlus, kMaxDim, 1, kPanelColumns>(scratch.query_decayed[i0], state,
@@ -114,11 +121,12 @@ HWY_INLINE void ReadOutputs(const DeltaRuleShape& shape, const PanelRows& rows, 
 }
 
 // S = Diag(decay) S + (K decayed to the end)^T E.
-HWY_INLINE void WriteState(const DeltaRuleShape& shape, const PanelRows& rows, int column,
-                           float* state, const BlockScratch& scratch) {
+HWY_NOINLINE void WriteState(const DeltaRuleShape& shape, const PanelRows& rows, int column,
+                             float* state, const BlockScratch& scratch) {
   const F32 d;
   const float* e = scratch.written[0] + column;
   for (int k0 = 0; k0 < shape.key_dim; k0 += kTileRows) {
+    rows.next_block->Next();
     float* to = state + k0 * kPanelColumns;
     ChainTile tile;
     for (int r = 0; r < kTileRows; ++r) {

@@ -83,6 +83,8 @@ struct alignas(64) BlockScratch {
   float a[kBlockRows][kBlockRows];  // beta_i k_i k_j 2^(G_i - G_j); read where i > j only
   float p[kBlockRows][kBlockRows];  // q_i k_j 2^(G_i - G_j); read where i >= j only
   float beta[kBlockRows];
+  float key_scale[kBlockRows];
+  float query_scale[kBlockRows];
   float up[kMaxDim];  // of the newest row
   float down[kMaxDim];
   float decay[kMaxDim];                      // 2^G at the block's last row
@@ -90,7 +92,6 @@ struct alignas(64) BlockScratch {
   double cumulative[kMaxDim];                // G
   float written[kBlockRows][kPanelColumns];  // E of one panel of columns
   float state[kMaxPanels][kMaxDim][kPanelColumns];
-  float pad[16];
 };
 
 // Implemented per instruction set in delta_rule_kernels.cc and chosen at run time.

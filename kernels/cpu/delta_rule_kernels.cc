@@ -1,5 +1,6 @@
 #include "kernels/cpu/delta_rule_head.h"
 
+#include <algorithm>
 #include <cstring>
 
 // AVX2 is the least that is compiled: NewCpuBackend refuses machines without it.
@@ -64,9 +65,14 @@ void AdvanceBlock(const HeadRun& run, int64_t row, int count, BlockScratch& scra
   IntraBlockProducts(run, padded, scratch);
   if (run.shape.write == WriteRule::kDelta) ScaleByBeta(padded, scratch);
   DecayToEnd(run.shape.key_dim, count, scratch);
+  const int64_t next_row = row + count;
+  const int next_count = static_cast<int>(std::min<int64_t>(run.rows - next_row, kBlockRows));
+  RowPrefetch next_block(run, next_row, next_count,
+                         kPrefetchSlots * (run.last_panel - run.first_panel));
   for (int panel = run.first_panel; panel < run.last_panel; ++panel) {
     PanelRows rows;
     rows.count = count;
+    rows.next_block = &next_block;
     if (panel < ValuePanels(run)) {
       rows.v = run.in.v + row * run.in.v_stride + panel * kPanelColumns;
       rows.v_stride = run.in.v_stride;
@@ -81,8 +87,7 @@ void RunHeadTarget(const HeadRun& run, BlockScratch& scratch) {
   LoadState(run, scratch);
   int64_t next_checkpoint = 0;
   for (int64_t row = 0; row < run.rows; row += kBlockRows) {
-    const int64_t left = run.rows - row;
-    const int count = static_cast<int>(left < kBlockRows ? left : kBlockRows);
+    const int count = static_cast<int>(std::min<int64_t>(run.rows - row, kBlockRows));
     AdvanceBlock(run, row, count, scratch);
     for (; next_checkpoint < run.checkpoint_count &&
            run.checkpoints[next_checkpoint].tokens == row + count;

@@ -25,7 +25,7 @@ inline constexpr int kSteepExponent = 64;
 inline constexpr int kExponentShift = kSteepExponent / 2;
 
 // Fills the sub-block's left rows. Returns its first steep row, kSubRows if there is none.
-HWY_INLINE int LeftRows(int key_dim, int anchor, bool queries, BlockScratch& scratch) {
+HWY_NOINLINE int LeftRows(int key_dim, int anchor, bool queries, BlockScratch& scratch) {
   const F32 d;
   const I32 di;
   int steep_from = kSubRows;
@@ -49,7 +49,7 @@ HWY_INLINE int LeftRows(int key_dim, int anchor, bool queries, BlockScratch& scr
 }
 
 // Fills right panels 0 .. anchor / kSubRows.
-HWY_INLINE void RightPanels(int key_dim, int anchor, BlockScratch& scratch) {
+HWY_NOINLINE void RightPanels(int key_dim, int anchor, BlockScratch& scratch) {
   const F32 d;
   const I32 di;
   const IntVec most = hn::Set(di, kExponentShift);
@@ -67,8 +67,8 @@ HWY_INLINE void RightPanels(int key_dim, int anchor, BlockScratch& scratch) {
 }
 
 // to[r, j] = sum_c left[r, c] right[c, j] for the sub-block's rows and one panel of columns.
-HWY_INLINE void PanelProduct(int key_dim, const float (*left)[kMaxDim],
-                             const float (*right)[kSubRows], float* to) {
+HWY_NOINLINE void PanelProduct(int key_dim, const float (*left)[kMaxDim],
+                               const float (*right)[kSubRows], float* to) {
   for (int r = 0; r < kSubRows; r += kTileRows) {
     Tile<kSubRows / kLanes> tile;
     tile.SetZero();
@@ -78,7 +78,7 @@ HWY_INLINE void PanelProduct(int key_dim, const float (*left)[kMaxDim],
 }
 
 // Row i of A and P inside its sub-block, pair by pair: the exponents are true differences.
-HWY_INLINE void SteepRow(int key_dim, int i, bool queries, BlockScratch& scratch) {
+HWY_NOINLINE void SteepRow(int key_dim, int i, bool queries, BlockScratch& scratch) {
   const F32 d;
   const I32 di;
   for (int j = i - i % kSubRows; j <= i; ++j) {

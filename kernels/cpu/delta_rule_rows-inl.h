@@ -45,8 +45,8 @@ HWY_INLINE Vec LogDecay(const DeltaRuleShape& shape, Vec rate, Vec f, Vec dt_bia
 }
 
 // Fills scratch.log_decay with row `row`'s K log decays.
-HWY_INLINE void LogDecayRow(const DeltaRuleShape& shape, const HeadRows& in, Vec rate, int64_t row,
-                            BlockScratch& scratch) {
+HWY_NOINLINE void LogDecayRow(const DeltaRuleShape& shape, const HeadRows& in, Vec rate,
+                              int64_t row, BlockScratch& scratch) {
   const F32 d;
   const bool has_bias = in.dt_bias != nullptr;
   if (IsScalarGate(shape.gate)) {
@@ -69,7 +69,7 @@ HWY_INLINE Vec GateRate(const HeadRows& in) {
 }
 
 // Adds log_decay to the cumulative sum, in fp64, and splits it into whole[] and 2^fraction.
-HWY_INLINE void Accumulate(int key_dim, BlockScratch& scratch, int32_t* whole) {
+HWY_NOINLINE void Accumulate(int key_dim, BlockScratch& scratch, int32_t* whole) {
   const F32 d;
   const F64 dd;
   const F32Half dh;
@@ -99,20 +99,33 @@ HWY_INLINE void ResetDecay(BlockScratch& scratch) {
   for (int c = 0; c < kMaxDim; ++c) scratch.up[c] = scratch.down[c] = 1.0f;
 }
 
-// 1 / |x| as the L2 norm has it, or 1.
-HWY_INLINE Vec InverseNorm(const DeltaRuleShape& shape, const float* x) {
+// scale[i] = `factor` / |x_i|, or `factor` without the L2 norm, for `count` rows x_i.
+HWY_INLINE void RowScales(const DeltaRuleShape& shape, const float* x, int64_t stride, int count,
+                          float factor, float* scale) {
   const F32 d;
-  if (!shape.normalize_qk) return hn::Set(d, 1.0f);
-  Vec even = hn::Zero(d);
-  Vec odd = hn::Zero(d);
-  for (int c = 0; c < shape.key_dim; c += 2 * kLanes) {
-    const Vec x0 = hn::LoadU(d, x + c);
-    const Vec x1 = hn::LoadU(d, x + c + kLanes);
-    even = hn::MulAdd(x0, x0, even);
-    odd = hn::MulAdd(x1, x1, odd);
+  const Vec factors = hn::Set(d, factor);
+  const int padded = (count + kSubRows - 1) / kSubRows * kSubRows;
+  if (!shape.normalize_qk) {
+    for (int i = 0; i < padded; i += kLanes) hn::Store(factors, d, scale + i);
+    return;
   }
-  const Vec sum = hn::SumOfLanes(d, hn::Add(even, odd));
-  return hn::Div(hn::Set(d, 1.0f), hn::Sqrt(hn::Add(sum, hn::Set(d, 1e-6f))));
+  for (int i = 0; i < count; ++i) {
+    const float* row = x + i * stride;
+    Vec even = hn::Zero(d);
+    Vec odd = hn::Zero(d);
+    for (int c = 0; c < shape.key_dim; c += 2 * kLanes) {
+      const Vec x0 = hn::LoadU(d, row + c);
+      const Vec x1 = hn::LoadU(d, row + c + kLanes);
+      even = hn::MulAdd(x0, x0, even);
+      odd = hn::MulAdd(x1, x1, odd);
+    }
+    scale[i] = hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
+  }
+  for (int i = count; i < padded; ++i) scale[i] = 0.0f;
+  for (int i = 0; i < padded; i += kLanes) {
+    const Vec squares = hn::Add(hn::Load(d, scale + i), hn::Set(d, 1e-6f));
+    hn::Store(hn::Div(factors, hn::Sqrt(squares)), d, scale + i);
+  }
 }
 
 // beta of `count` rows.
@@ -126,8 +139,8 @@ HWY_INLINE void BetaRows(const DeltaRuleShape& shape, const HeadRows& in, int64_
 }
 
 // Row i of the block from input row `row`: everything that does not need later rows.
-HWY_INLINE void DecayedRow(const HeadRun& run, Vec rate, int64_t row, int i,
-                           BlockScratch& scratch) {
+HWY_NOINLINE void DecayedRow(const HeadRun& run, Vec rate, int64_t row, int i,
+                             BlockScratch& scratch) {
   const F32 d;
   const I32 di;
   const int key_dim = run.shape.key_dim;
@@ -138,7 +151,7 @@ HWY_INLINE void DecayedRow(const HeadRun& run, Vec rate, int64_t row, int i,
   } else {
     std::memset(scratch.whole[i], 0, sizeof(scratch.whole[i]));
   }
-  const Vec k_scale = InverseNorm(run.shape, k);
+  const Vec k_scale = hn::Set(d, scratch.key_scale[i]);
   for (int c = 0; c < key_dim; c += kLanes) {
     const Vec x = hn::Mul(hn::LoadU(d, k + c), k_scale);
     const Vec up = hn::Mul(x, hn::Load(d, scratch.up + c));
@@ -149,7 +162,7 @@ HWY_INLINE void DecayedRow(const HeadRun& run, Vec rate, int64_t row, int i,
   }
   if (run.o == nullptr) return;
   const float* q = run.in.q + row * run.in.q_stride;
-  const Vec q_scale = hn::Mul(InverseNorm(run.shape, q), hn::Set(d, run.shape.query_scale));
+  const Vec q_scale = hn::Set(d, scratch.query_scale[i]);
   for (int c = 0; c < key_dim; c += kLanes) {
     const Vec x = hn::Mul(hn::LoadU(d, q + c), q_scale);
     const Vec up = hn::Mul(x, hn::Load(d, scratch.up + c));
@@ -173,6 +186,12 @@ HWY_INLINE void PadRow(int i, BlockScratch& scratch) {
 HWY_INLINE int DecayedRows(const HeadRun& run, int64_t row, int count, BlockScratch& scratch) {
   const Vec rate = GateRate(run.in);
   ResetDecay(scratch);
+  RowScales(run.shape, run.in.k + row * run.in.k_stride, run.in.k_stride, count, 1.0f,
+            scratch.key_scale);
+  if (run.o != nullptr) {
+    RowScales(run.shape, run.in.q + row * run.in.q_stride, run.in.q_stride, count,
+              run.shape.query_scale, scratch.query_scale);
+  }
   for (int i = 0; i < count; ++i) DecayedRow(run, rate, row + i, i, scratch);
   int padded = count;
   for (; padded % kSubRows != 0; ++padded) PadRow(padded, scratch);
@@ -183,7 +202,7 @@ HWY_INLINE int DecayedRows(const HeadRun& run, int64_t row, int count, BlockScra
 }
 
 // After the last row: the state's decay over the block, and key_down decayed to the block's end.
-HWY_INLINE void DecayToEnd(int key_dim, int count, BlockScratch& scratch) {
+HWY_NOINLINE void DecayToEnd(int key_dim, int count, BlockScratch& scratch) {
   const F32 d;
   const I32 di;
   for (int c = 0; c < key_dim; c += kLanes) {

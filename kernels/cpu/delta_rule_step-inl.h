@@ -35,8 +35,10 @@ HWY_INLINE void PrepareStep(const HeadStep& step, BlockScratch& scratch, StepTok
   } else {
     std::memset(scratch.whole[0], 0, sizeof(scratch.whole[0]));
   }
-  const Vec k_scale = InverseNorm(shape, step.in.k);
-  const Vec q_scale = hn::Mul(InverseNorm(shape, step.in.q), hn::Set(d, shape.query_scale));
+  RowScales(shape, step.in.k, 0, 1, 1.0f, scratch.key_scale);
+  RowScales(shape, step.in.q, 0, 1, shape.query_scale, scratch.query_scale);
+  const Vec k_scale = hn::Set(d, scratch.key_scale[0]);
+  const Vec q_scale = hn::Set(d, scratch.query_scale[0]);
   Vec key_query = hn::Zero(d);
   for (int c = 0; c < shape.key_dim; c += kLanes) {
     const Vec k = hn::Mul(hn::LoadU(d, step.in.k + c), k_scale);

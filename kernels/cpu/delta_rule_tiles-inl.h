@@ -80,8 +80,8 @@ HWY_INLINE void Transpose4x4(const T* from, int64_t from_stride, T* to, int64_t 
 
 // to[c, r] = from[r, c]; rows and columns are multiples of 4.
 template <class T>
-HWY_INLINE void Transpose(const T* from, int64_t from_stride, int rows, int columns, T* to,
-                          int64_t to_stride) {
+HWY_NOINLINE void Transpose(const T* from, int64_t from_stride, int rows, int columns, T* to,
+                            int64_t to_stride) {
   for (int r = 0; r < rows; r += 4) {
     for (int c = 0; c < columns; c += 4) {
       Transpose4x4(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride);
