@@ -1,0 +1,65 @@
+// Puts captured prefix states into the state store, on a thread of its own.
+#ifndef DELTAFILL_WORKER_RUNTIME_BOUNDARY_SAVER_H_
+#define DELTAFILL_WORKER_RUNTIME_BOUNDARY_SAVER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "statestore/store.h"
+#include "worker/model/state_layout.h"
+#include "worker/runtime/attempt_book.h"
+#include "worker/runtime/closable_queue.h"
+#include "worker/runtime/state_pool.h"
+
+namespace deltafill {
+
+// Receipts of all parts: recurrent, convolution tail, and logits if there were any. Errors: the
+// store's; INTERNAL naming layer and head if a value is not finite (then nothing was stored);
+// CANCELLED if the attempt was aborted before its turn, or the saver stopped.
+using SaveDone = std::function<void(absl::StatusOr<std::vector<PartReceipt>>)>;
+
+struct SaveRequest {
+  AttemptFlagRef flag;
+  std::string tenant;
+  uint64_t boundary = 0;
+  StateBufferRef state;       // given back to its pool before `done`
+  std::vector<float> logits;  // stored as well if not empty
+  SaveDone done;              // called once, from the saver's thread
+};
+
+// Thread-safe. The queue is bounded by the pools that the states come from: whoever has no buffer
+// waits for one, or does without (see PrefillLane).
+class BoundarySaver {
+ public:
+  // Store and layout must outlive it.
+  BoundarySaver(StateStore* store, const StateLayout* layout);
+  // Stops; what is queued is dropped with CANCELLED.
+  ~BoundarySaver();
+
+  void Save(SaveRequest request);
+
+  // Of states that wait or are being saved.
+  uint64_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
+  bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
+
+ private:
+  void Run();
+  absl::StatusOr<std::vector<PartReceipt>> Put(const SaveRequest& request);
+
+  StateStore* const store_;
+  const StateLayout* const layout_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<uint64_t> queued_bytes_{0};
+  std::atomic<int64_t> pending_{0};
+  ClosableQueue<SaveRequest> queue_;
+  std::thread thread_;
+};
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_WORKER_RUNTIME_BOUNDARY_SAVER_H_

@@ -1,0 +1,316 @@
+#include "worker/runtime/decode_lane.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/model/status_steps.h"
+#include "worker/runtime/command_checks.h"
+#include "worker/runtime/finite_scan.h"
+#include "worker/runtime/range_port.h"
+#include "worker/runtime/sampler.h"
+#include "worker/runtime/state_parts.h"
+
+namespace deltafill {
+
+using Phase = DecodeSequence::Phase;
+
+absl::StatusOr<std::unique_ptr<DecodeLane>> DecodeLane::Create(const LaneParts& parts,
+                                                               const DecodeLaneOptions& options) {
+  if (options.rows_max < kBlockTokenCount || options.rows_max % kBlockTokenCount != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("rows_max: is ", options.rows_max,
+                                                   ", must be a positive multiple of 64"));
+  }
+  if (options.batch_max < 1 || options.batch_max > options.rows_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("batch_max: is ", options.batch_max, ", must be in [1, ", options.rows_max, "]"));
+  }
+  if (options.threads < 1) return absl::InvalidArgumentError("threads: must be at least 1");
+  std::unique_ptr<DecodeLane> lane(new DecodeLane(parts, options));
+  DELTAFILL_TRY(lane->Prepare());
+  lane->thread_ = std::thread([lane = lane.get()] { lane->Main(); });
+  return lane;
+}
+
+DecodeLane::DecodeLane(const LaneParts& parts, const DecodeLaneOptions& options)
+    : parts_(parts),
+      options_(options),
+      layout_(parts.model->state_layout()),
+      vocabulary_(static_cast<size_t>(parts.model->config().vocab_size)) {}
+
+DecodeLane::~DecodeLane() {
+  stopping_.store(true, std::memory_order_release);
+  queue_.CloseAndClear();
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status DecodeLane::Prepare() {
+  kernels::Backend& backend = parts_.model->backend();
+  if (!backend.is_host_memory()) {
+    return absl::UnimplementedError("decode lane: prefix states in device memory");
+  }
+  // Two a sequence, one more for those whose saving is under way, and the scratch.
+  const size_t batch_max = static_cast<size_t>(options_.batch_max);
+  states_ = std::make_unique<StatePool>(&backend, layout_.bytes, 3 * batch_max + 1);
+  DELTAFILL_TRY_ASSIGN(scratch, states_->TryAcquire());
+  DELTAFILL_TRY_ASSIGN(lane, parts_.model->NewLane(options_.threads, options_.rows_max));
+  scratch_ = std::move(scratch);
+  lane_ = std::move(lane);
+  logits_.resize(batch_max * vocabulary_);
+  return absl::OkStatus();
+}
+
+void DecodeLane::Run(DecodeCommand command) {
+  DecodeSequence sequence;
+  sequence.command = std::move(command);
+  Enqueue(std::move(sequence));
+}
+
+void DecodeLane::Run(ExportCommand command) {
+  DecodeSequence sequence;
+  sequence.is_export = true;
+  sequence.command.attempt = command.attempt;
+  sequence.command.first_token = command.first_token;
+  sequence.command.tokens = std::move(command.tokens);
+  sequence.command.source = std::move(command.source);
+  sequence.command.tenant = std::move(command.tenant);
+  Enqueue(std::move(sequence));
+}
+
+void DecodeLane::Enqueue(DecodeSequence sequence) {
+  sequence.flag = parts_.attempts->Enter(sequence.command.attempt);
+  if (sequence.flag->aborted()) return;
+  sequence.tokens = sequence.command.tokens;
+  pending_.fetch_add(1, std::memory_order_acq_rel);
+  if (!queue_.Push(std::make_unique<DecodeSequence>(std::move(sequence)))) {
+    pending_.fetch_sub(1, std::memory_order_acq_rel);
+  }
+}
+
+void DecodeLane::Main() {
+  for (;;) {
+    if (active_.empty()) {
+      std::optional<std::unique_ptr<DecodeSequence>> first = queue_.Pop();
+      if (!first.has_value()) return;
+      active_.push_back(*std::move(first));
+    }
+    AdmitWaiting();
+    if (stopping_.load(std::memory_order_acquire)) return;
+    for (std::unique_ptr<DecodeSequence>& sequence : active_) {
+      if (sequence->phase != Phase::kPrompt && sequence->phase != Phase::kSaving) continue;
+      if (sequence->flag->aborted()) continue;
+      absl::Status status = Advance(*sequence);
+      if (!status.ok()) Fail(*sequence, status);
+      break;
+    }
+    StepBatch();
+    RemoveEnded();
+  }
+}
+
+void DecodeLane::AdmitWaiting() {
+  while (active_.size() < static_cast<size_t>(options_.batch_max)) {
+    std::optional<std::unique_ptr<DecodeSequence>> next = queue_.TryPop();
+    if (!next.has_value()) return;
+    active_.push_back(*std::move(next));
+  }
+}
+
+void DecodeLane::RemoveEnded() {
+  std::erase_if(active_, [this](const std::unique_ptr<DecodeSequence>& sequence) {
+    const bool ended = sequence->phase == Phase::kDone || sequence->flag->aborted();
+    if (ended) pending_.fetch_sub(1, std::memory_order_acq_rel);
+    return ended;
+  });
+}
+
+void DecodeLane::Fail(DecodeSequence& sequence, const absl::Status& status,
+                      bool stored_state_lost) {
+  sequence.phase = Phase::kDone;
+  parts_.attempts->Fail(sequence.command.attempt, status, stored_state_lost);
+}
+
+absl::Status DecodeLane::Begin(DecodeSequence& sequence) {
+  const DecodeCommand& command = sequence.command;
+  DELTAFILL_TRY(CheckTokens(command.first_token, command.tokens,
+                            static_cast<int64_t>(vocabulary_)));
+  if (command.source.from == StateSource::From::kPeer) {
+    return absl::InvalidArgumentError("source: decoding starts from a stored or zero state");
+  }
+  DELTAFILL_TRY_ASSIGN(current, states_->Acquire(*sequence.flag));
+  sequence.current.buffer = std::move(current);
+  if (command.save_state) {
+    DELTAFILL_TRY_ASSIGN(kept, states_->Acquire(*sequence.flag));
+    sequence.kept.buffer = std::move(kept);
+  }
+  if (command.source.from == StateSource::From::kStored) {
+    sequence.current.is_zero = false;
+    absl::Status status =
+        LoadPrefixState(*parts_.store, command.source.parts, layout_, command.first_token,
+                        sequence.current.buffer->bytes());
+    if (absl::IsDataLoss(status)) {
+      Fail(sequence, status, true);
+      return absl::OkStatus();
+    }
+    return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DecodeLane::Advance(DecodeSequence& sequence) {
+  if (sequence.phase == Phase::kSaving) return AdvanceSaving(sequence);
+  if (sequence.current.buffer == nullptr) {
+    DELTAFILL_TRY(Begin(sequence));
+    if (sequence.phase == Phase::kDone) return absl::OkStatus();
+  }
+  const size_t tail_start = TailStart(sequence.command.tokens.size());
+  if (sequence.current.tokens < tail_start) {
+    return PrefillChunk(sequence, std::min(static_cast<size_t>(options_.rows_max),
+                                           tail_start - sequence.current.tokens));
+  }
+  return FinishPrompt(sequence);
+}
+
+absl::Status DecodeLane::PrefillChunk(DecodeSequence& sequence, size_t count) {
+  SequenceState& current = sequence.current;
+  RangePass pass;
+  pass.attempt = sequence.command.attempt;
+  pass.flag = sequence.flag;
+  pass.source = current.is_zero ? RangePass::Source::kZero : RangePass::Source::kBuffer;
+  pass.incoming = current.buffer;
+  pass.outgoing = scratch_;
+  RangePort port(&layout_, nullptr, std::move(pass));
+  const RangeWork work{std::span<const uint32_t>(sequence.tokens).subspan(current.tokens, count),
+                       {},
+                       &port};
+  DELTAFILL_TRY(parts_.model->Prefill(*lane_, {&work, 1}));
+  std::swap(current.buffer, scratch_);
+  current.is_zero = false;
+  current.tokens += count;
+  return absl::OkStatus();
+}
+
+absl::Status DecodeLane::FinishPrompt(DecodeSequence& sequence) {
+  if (sequence.command.save_state) {
+    sequence.kept.is_zero = sequence.current.is_zero;
+    sequence.kept.tokens = sequence.current.tokens;
+    if (!sequence.kept.is_zero) {
+      std::memcpy(sequence.kept.buffer->bytes(), sequence.current.buffer->bytes(), layout_.bytes);
+    }
+  }
+  DELTAFILL_TRY(PrefillChunk(sequence, sequence.tokens.size() - sequence.current.tokens));
+  const std::span<float> logits = std::span<float>(logits_).first(vocabulary_);
+  DELTAFILL_TRY(parts_.model->LastLogits(*lane_, logits));
+  DELTAFILL_TRY(CheckLogitsFinite(logits, "last logits"));
+  if (sequence.is_export) {
+    SaveExport(sequence, logits);
+    return absl::OkStatus();
+  }
+  parts_.sink->Emit(DecodeReady{sequence.command.attempt});
+  sequence.phase = Phase::kDecoding;
+  if (sequence.command.max_tokens == 0) {
+    Finish(sequence, "length");
+    return absl::OkStatus();
+  }
+  return TakeToken(sequence, logits);
+}
+
+absl::Status DecodeLane::TakeToken(DecodeSequence& sequence, std::span<const float> logits) {
+  const DecodeCommand& command = sequence.command;
+  const uint64_t position = command.first_token + sequence.tokens.size();
+  DELTAFILL_TRY(CheckLogitsFinite(logits, absl::StrCat("token at position ", position).c_str()));
+  const uint32_t id = SampleToken(logits, command.sampling, position);
+  sequence.tokens.push_back(id);
+  parts_.sink->Emit(DecodeToken{command.attempt, id});
+  if (std::find(command.stop_ids.begin(), command.stop_ids.end(), id) != command.stop_ids.end()) {
+    Finish(sequence, "stop");
+  } else if (sequence.generated() >= command.max_tokens) {
+    Finish(sequence, "length");
+  }
+  return absl::OkStatus();
+}
+
+void DecodeLane::StepBatch() {
+  std::vector<DecodeSequence*> batch;
+  std::vector<uint32_t> tokens;
+  std::vector<void*> states;
+  for (std::unique_ptr<DecodeSequence>& sequence : active_) {
+    if (sequence->phase != Phase::kDecoding || sequence->flag->aborted()) continue;
+    batch.push_back(sequence.get());
+    tokens.push_back(sequence->tokens.back());
+    states.push_back(sequence->current.buffer->bytes());
+  }
+  if (batch.empty()) return;
+  const std::span<float> logits = std::span<float>(logits_).first(batch.size() * vocabulary_);
+  absl::Status stepped = parts_.model->DecodeStep(*lane_, tokens, states, logits);
+  for (size_t i = 0; i < batch.size(); ++i) {
+    absl::Status status = stepped;
+    if (status.ok()) {
+      ++batch[i]->current.tokens;
+      status = TakeToken(*batch[i], logits.subspan(i * vocabulary_, vocabulary_));
+    }
+    if (!status.ok()) Fail(*batch[i], status);
+  }
+}
+
+void DecodeLane::Finish(DecodeSequence& sequence, const char* reason) {
+  sequence.finish_reason = reason;
+  const uint64_t boundary = sequence.command.first_token + TailStart(sequence.tokens.size());
+  if (sequence.command.save_state && boundary > 0) {
+    sequence.phase = Phase::kSaving;
+    std::swap(sequence.current, sequence.kept);
+    sequence.kept.buffer.reset();
+    return;
+  }
+  DecodeFinished finished{sequence.command.attempt, reason, sequence.command.save_state, {}};
+  finished.saved.attempt = sequence.command.attempt;
+  parts_.sink->Emit(std::move(finished));
+  sequence.phase = Phase::kDone;
+}
+
+absl::Status DecodeLane::AdvanceSaving(DecodeSequence& sequence) {
+  const size_t end = TailStart(sequence.tokens.size());
+  if (sequence.current.tokens < end) {
+    DELTAFILL_TRY(PrefillChunk(sequence, std::min(static_cast<size_t>(options_.rows_max),
+                                                  end - sequence.current.tokens)));
+  }
+  if (sequence.current.tokens == end) SaveDecoded(sequence);
+  return absl::OkStatus();
+}
+
+void DecodeLane::SaveDecoded(DecodeSequence& sequence) {
+  const DecodeCommand& command = sequence.command;
+  const uint64_t boundary = command.first_token + sequence.current.tokens;
+  auto done = [boundary, attempt = command.attempt, reason = sequence.finish_reason,
+               attempts = parts_.attempts,
+               sink = parts_.sink](absl::StatusOr<std::vector<PartReceipt>> receipts) {
+    if (receipts.ok()) {
+      sink->Emit(DecodeFinished{
+          attempt, reason, true, {attempt, boundary, *std::move(receipts), false}});
+    } else {
+      attempts->Fail(attempt, receipts.status());
+    }
+  };
+  parts_.saver->Save({sequence.flag, command.tenant, boundary, std::move(sequence.current.buffer),
+                      {}, std::move(done)});
+  sequence.phase = Phase::kDone;
+}
+
+void DecodeLane::SaveExport(DecodeSequence& sequence, std::span<const float> logits) {
+  const DecodeCommand& command = sequence.command;
+  auto done = [attempt = command.attempt, attempts = parts_.attempts, sink = parts_.sink](
+                  absl::StatusOr<std::vector<PartReceipt>> receipts) {
+    if (receipts.ok()) {
+      sink->Emit(ExportReady{attempt, *std::move(receipts)});
+    } else {
+      attempts->Fail(attempt, receipts.status());
+    }
+  };
+  parts_.saver->Save({sequence.flag, command.tenant, command.first_token + sequence.tokens.size(),
+                      std::move(sequence.current.buffer),
+                      std::vector<float>(logits.begin(), logits.end()), std::move(done)});
+  sequence.phase = Phase::kDone;
+}
+
+}  // namespace deltafill

@@ -1,0 +1,16 @@
+# deltafill_runtime: the lanes that run what the coordinator gives, and the worker made of them.
+add_library(deltafill_runtime STATIC
+  runtime/attempt_book.cc
+  runtime/boundary_saver.cc
+  runtime/command_checks.cc
+  runtime/decode_lane.cc
+  runtime/finite_scan.cc
+  runtime/prefill_lane.cc
+  runtime/range_port.cc
+  runtime/sampler.cc
+  runtime/state_parts.cc
+  runtime/state_pool.cc)
+target_link_libraries(deltafill_runtime
+  PUBLIC deltafill_options deltafill_exchange deltafill_statestore deltafill_kernels_interface
+    absl::status absl::statusor
+  PRIVATE proto_worker absl::strings Threads::Threads)
