@@ -4,6 +4,10 @@ add_library(deltafill_model STATIC
   model/config.cc
   model/dense_mlp.cc
   model/fingerprint.cc
+  model/init.cc
+  model/init_presets.cc
+  model/init_tensors.cc
+  model/inspect.cc
   model/kda_mixer.cc
   model/kimi_linear.cc
   model/kimi_linear_load.cc
@@ -17,5 +21,5 @@ add_library(deltafill_model STATIC
   model/weight_reader.cc)
 target_link_libraries(deltafill_model
   PUBLIC deltafill_options deltafill_kernels deltafill_identity absl::status absl::statusor
-         absl::strings
+         absl::strings absl::str_format
   PRIVATE nlohmann_json::nlohmann_json)

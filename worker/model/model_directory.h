@@ -9,8 +9,8 @@
 
 namespace deltafill {
 
-// Says how text becomes token ids: {"kind": "bytes", "bos_id": B, "eos_id": E, "pad_id": P,
-// "vocab_size": N}. Kind "bytes": token id b is the byte b; ids from 256 on are no text. A directory
+// Says how text becomes token ids: {"kind": "bytes", "special_tokens": {"<eos>": 257, ...}}. Kind
+// "bytes": token id b is the byte b; special tokens have ids from 256 on and are no text. A directory
 // without this file serves token ids only.
 inline constexpr char kTokenizerFileName[] = "deltafill_tokenizer.json";
 

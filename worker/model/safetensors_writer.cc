@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -131,7 +132,9 @@ absl::Status SafetensorsWriter::Finish() {
 }
 
 absl::Status WriteFileAtomically(const std::string& path, const std::string& contents) {
-  const std::string partial = path + ".partial";
+  // Processes that start together may write the same file; each writes its own and the last one stays.
+  static std::atomic<int> written_files{0};
+  const std::string partial = absl::StrCat(path, ".partial.", ::getpid(), ".", ++written_files);
   std::FILE* file = std::fopen(partial.c_str(), "wbe");
   if (file == nullptr) return WriteFault(partial, "open");
   const bool written = std::fwrite(contents.data(), 1, contents.size(), file) == contents.size();

@@ -51,7 +51,7 @@ class SafetensorsWriter {
   uint64_t remaining_bytes_ = 0;
 };
 
-// Writes a whole small file the same way: "<path>.partial", then rename.
+// Writes a whole small file the same way: under another name, synced, then renamed.
 absl::Status WriteFileAtomically(const std::string& path, const std::string& contents);
 
 }  // namespace deltafill

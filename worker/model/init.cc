@@ -1,0 +1,151 @@
+#include "worker/model/init.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "worker/model/init_tensors.h"
+#include "worker/model/model_directory.h"
+#include "worker/model/safetensors.h"
+#include "worker/model/status_steps.h"
+
+namespace deltafill {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr uint64_t kShardBytesMax = uint64_t{1} << 30;
+constexpr uint64_t kPieceValues = uint64_t{1} << 20;
+constexpr uint32_t kBosId = 256;
+constexpr uint32_t kPadId = 258;
+
+std::string ConfigText(const ModelConfig& config) {
+  std::vector<int> layers(config.layers.size());
+  std::iota(layers.begin(), layers.end(), 1);
+  const ordered_json json = {
+      {"architectures", {"KimiLinearForCausalLM"}},
+      {"model_type", config.model_type},
+      {"vocab_size", config.vocab_size},
+      {"hidden_size", config.hidden_size},
+      {"intermediate_size", config.intermediate_size},
+      {"num_hidden_layers", config.layers.size()},
+      {"num_attention_heads", config.kda_heads},
+      {"num_key_value_heads", config.kda_heads},
+      {"hidden_act", "silu"},
+      {"rms_norm_eps", config.rms_norm_eps},
+      {"tie_word_embeddings", config.tie_word_embeddings},
+      {"first_k_dense_replace", config.layers.size()},
+      {"linear_attn_config",
+       {{"full_attn_layers", ordered_json::array()},
+        {"kda_layers", layers},
+        {"num_heads", config.kda_heads},
+        {"head_dim", config.kda_head_dim},
+        {"short_conv_kernel_size", config.conv_kernel_size}}},
+      {"model_max_length", config.position_max},
+      {"bos_token_id", kBosId},
+      {"eos_token_id", config.eos_ids.front()},
+      {"pad_token_id", kPadId},
+      {"dtype", "bfloat16"},
+      {"use_cache", false},
+  };
+  return json.dump(2) + "\n";
+}
+
+absl::Status WriteTexts(const ModelPreset& preset, uint64_t seed, const std::string& directory) {
+  const ModelConfig& config = preset.config;
+  const ordered_json generation = {{"bos_token_id", kBosId},
+                                   {"eos_token_id", config.eos_ids.front()},
+                                   {"pad_token_id", kPadId}};
+  const ordered_json tokenizer = {
+      {"kind", "bytes"},
+      {"special_tokens",
+       {{"<bos>", kBosId}, {"<eos>", config.eos_ids.front()}, {"<pad>", kPadId}}}};
+  const std::string readme = absl::StrCat(
+      "# ", preset.name, ": an untrained model\n\nMade by `deltafill model init --preset ",
+      preset.name, " --seed ", seed,
+      "`. Its weights are random numbers: it has learnt nothing, and\nwhat it decodes is noise. It "
+      "is for trying out, testing and timing the service.\n\nText is tokenized by bytes "
+      "(`deltafill_tokenizer.json`): token id b is the byte b;\n256 is <bos>, 257 <eos>, 258 "
+      "<pad>.\n");
+  DELTAFILL_TRY(WriteFileAtomically(directory + "/config.json", ConfigText(config)));
+  DELTAFILL_TRY(
+      WriteFileAtomically(directory + "/generation_config.json", generation.dump(2) + "\n"));
+  DELTAFILL_TRY(
+      WriteFileAtomically(directory + "/" + kTokenizerFileName, tokenizer.dump(2) + "\n"));
+  return WriteFileAtomically(directory + "/README.md", readme);
+}
+
+// Tensors in order, cut where a shard would pass its limit.
+std::vector<std::vector<InitialTensor>> CutShards(const std::vector<InitialTensor>& tensors) {
+  std::vector<std::vector<InitialTensor>> shards;
+  uint64_t bytes = kShardBytesMax;
+  for (const InitialTensor& tensor : tensors) {
+    const uint64_t tensor_bytes = TensorBytes(tensor.plan);
+    if (bytes + tensor_bytes > kShardBytesMax || shards.empty()) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    shards.back().push_back(tensor);
+    bytes += tensor_bytes;
+  }
+  return shards;
+}
+
+absl::Status WriteShard(const std::vector<InitialTensor>& tensors, uint64_t seed,
+                        const std::string& path) {
+  std::vector<TensorPlan> plans;
+  for (const InitialTensor& tensor : tensors) plans.push_back(tensor.plan);
+  DELTAFILL_TRY_ASSIGN(writer, SafetensorsWriter::Create(path, plans, {{"format", "pt"}}));
+  for (const InitialTensor& tensor : tensors) {
+    const uint64_t count = *ElementCount(tensor.plan.shape);
+    for (uint64_t first = 0; first < count; first += kPieceValues) {
+      const uint64_t piece = std::min(kPieceValues, count - first);
+      DELTAFILL_TRY(writer->Append(InitialBytes(tensor, seed, first, piece)));
+    }
+  }
+  return writer->Finish();
+}
+
+absl::Status WriteWeights(const ModelConfig& config, uint64_t seed, const std::string& directory) {
+  const auto shards = CutShards(PlanInitialTensors(config));
+  if (shards.size() == 1) {
+    return WriteShard(shards.front(), seed, directory + "/model.safetensors");
+  }
+  ordered_json places = ordered_json::object();
+  uint64_t total_bytes = 0;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const std::string name =
+        absl::StrFormat("model-%05d-of-%05d.safetensors", i + 1, shards.size());
+    DELTAFILL_TRY(WriteShard(shards[i], seed, directory + "/" + name));
+    for (const InitialTensor& tensor : shards[i]) {
+      places[tensor.plan.name] = name;
+      total_bytes += TensorBytes(tensor.plan);
+    }
+  }
+  const ordered_json index = {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", places}};
+  return WriteFileAtomically(directory + "/model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+}  // namespace
+
+absl::Status InitModel(std::string_view preset_name, uint64_t seed, const std::string& directory) {
+  DELTAFILL_TRY_ASSIGN(preset, FindModelPreset(preset_name));
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(directory, ": cannot be created: ", error.message()));
+  }
+  const bool empty = std::filesystem::is_empty(directory, error);
+  if (error || !empty) {
+    return absl::AlreadyExistsError(absl::StrCat(directory, ": must be an empty directory"));
+  }
+  DELTAFILL_TRY(WriteTexts(preset, seed, directory));
+  return WriteWeights(preset.config, seed, directory);
+}
+
+}  // namespace deltafill

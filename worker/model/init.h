@@ -1,0 +1,34 @@
+// Makes model directories with random weights: for trying the service out, for tests and benchmarks.
+#ifndef DELTAFILL_WORKER_MODEL_INIT_H_
+#define DELTAFILL_WORKER_MODEL_INIT_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/model/config.h"
+
+namespace deltafill {
+
+struct ModelPreset {
+  std::string name;
+  ModelConfig config;
+};
+
+// tiny, small, dense-1b.
+std::vector<std::string> ModelPresetNames();
+// INVALID_ARGUMENT listing the names if there is none of that name.
+absl::StatusOr<ModelPreset> FindModelPreset(std::string_view name);
+
+// Writes config.json, generation_config.json, deltafill_tokenizer.json (bytes), README.md and the
+// weights (bf16; vectors fp32) by their public names, in shards of at most 1 GiB. The bytes are a
+// function of preset and seed, on any machine. Creates `directory`, which must be empty or not exist:
+// ALREADY_EXISTS otherwise. The model is untrained; README.md says so.
+absl::Status InitModel(std::string_view preset, uint64_t seed, const std::string& directory);
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_WORKER_MODEL_INIT_H_
