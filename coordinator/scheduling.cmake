@@ -12,3 +12,16 @@ add_library(deltafill_planning STATIC
   scheduler/worker_changes.cc)
 target_link_libraries(deltafill_planning PUBLIC
   deltafill_options absl::status absl::statusor PRIVATE absl::strings absl::str_format)
+
+# deltafill_scheduling: the engine thread and the WorkerService around it.
+add_library(deltafill_scheduling STATIC
+  workers/attach_stream.cc
+  workers/engine_thread.cc
+  workers/lease_thread.cc
+  workers/registry.cc
+  workers/scheduling_service.cc
+  workers/worker_hub.cc
+  workers/worker_messages.cc)
+target_link_libraries(deltafill_scheduling
+  PUBLIC deltafill_planning
+  PRIVATE proto_worker deltafill_status_rpc absl::strings Threads::Threads)
