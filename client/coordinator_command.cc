@@ -1,0 +1,37 @@
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "client/commands.h"
+#include "client/role.h"
+#include "client/termination.h"
+#include "coordinator/front/front_server.h"
+#include "coordinator/workers/scheduling_service.h"
+
+namespace deltafill::client {
+
+int RunCoordinator(const CoordinatorOptions& options) {
+  HoldTerminationSignals();
+  absl::StatusOr<std::unique_ptr<TenantResolver>> resolver = LoadResolver(options.credentials_file);
+  if (!resolver.ok()) return FailRole("--credentials", resolver.status());
+  absl::StatusOr<std::unique_ptr<StateStore>> store = ConnectStore(options.store_address);
+  if (!store.ok()) return FailRole("--store", store.status());
+  auto scheduling = StartScheduling(ToSchedulingOptions(options.scheduling), store->get());
+  if (!scheduling.ok()) return FailRole("scheduling", scheduling.status());
+  absl::StatusOr<ListeningServer> workers = Listen(
+      options.worker_listen, (*scheduling)->worker_service(), kWorkerMessageBytesMax);
+  if (!workers.ok()) return FailRole("--worker-listen", workers.status());
+  auto front = StartFrontServer({options.listen, *std::move(resolver)}, **store,
+                                *(*scheduling)->engine());
+  if (!front.ok()) return FailRole("--listen", front.status());
+  std::fprintf(stderr, "deltafill: coordinator listening on %s, for workers on %s\n",
+               (*front)->address().c_str(), workers->address.c_str());
+  WaitForTermination();
+  (*front)->Stop(std::chrono::seconds(5));
+  (*scheduling)->Stop();
+  workers->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
+  return 0;
+}
+
+}  // namespace deltafill::client

@@ -1,0 +1,66 @@
+#include "client/role.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "client/byte_size.h"
+
+namespace deltafill::client {
+namespace {
+
+// Threads of one internal server; calls past them wait.
+constexpr int kServerThreadsMax = 64;
+
+}  // namespace
+
+int FailRole(const std::string& what, const absl::Status& status) {
+  std::fprintf(stderr, "deltafill: %s: %s\n", what.c_str(), status.ToString().c_str());
+  return absl::IsInvalidArgument(status) ? 2 : 1;
+}
+
+absl::StatusOr<ListeningServer> Listen(const std::string& listen, grpc::Service* service,
+                                       int message_bytes_max) {
+  grpc::ResourceQuota quota("deltafill-internal");
+  quota.SetMaxThreads(kServerThreadsMax);
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.SetResourceQuota(quota);
+  builder.SetMaxReceiveMessageSize(message_bytes_max);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(service);
+  ListeningServer listening;
+  listening.server = builder.BuildAndStart();
+  if (!listening.server || port == 0) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", listen));
+  }
+  listening.address = absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
+  return listening;
+}
+
+absl::StatusOr<std::unique_ptr<StateStore>> OpenStore(const StoreRoleOptions& options) {
+  absl::StatusOr<uint64_t> budget = ParseByteSize("--store-budget", options.budget);
+  if (!budget.ok()) return budget.status();
+  StoreOptions store;
+  store.directory = options.directory;
+  store.budget_bytes = *budget;
+  return OpenRocksStore(store);
+}
+
+absl::StatusOr<std::unique_ptr<TenantResolver>> LoadResolver(const std::string& credentials_file) {
+  if (credentials_file.empty()) return std::unique_ptr<TenantResolver>();
+  return LoadCredentials(credentials_file);
+}
+
+deltafill::SchedulingOptions ToSchedulingOptions(const SchedulingOptions& options) {
+  deltafill::SchedulingOptions scheduling;
+  scheduling.scheduler.plan.range_tokens = options.range_tokens;
+  scheduling.scheduler.prompts_running_max = options.prompts_running_max;
+  scheduling.scheduler.prompts_queued_max = options.prompts_queued_max;
+  scheduling.scheduler.recovery_interval_s = options.recovery_interval_s;
+  return scheduling;
+}
+
+}  // namespace deltafill::client

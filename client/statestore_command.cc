@@ -1,0 +1,33 @@
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "client/commands.h"
+#include "client/role.h"
+#include "client/termination.h"
+#include "statestore/service.h"
+
+namespace deltafill::client {
+namespace {
+
+// The protocol's own bound (statestore/wire_limits.h asserts it).
+constexpr int kStoreMessageBytesMax = 4 << 20;
+
+}  // namespace
+
+int RunStateStore(const StateStoreOptions& options) {
+  HoldTerminationSignals();
+  absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(options.store);
+  if (!store.ok()) return FailRole("state store", store.status());
+  const std::unique_ptr<grpc::Service> service = NewStateStoreService(store->get());
+  absl::StatusOr<ListeningServer> server =
+      Listen(options.listen, service.get(), kStoreMessageBytesMax);
+  if (!server.ok()) return FailRole("--listen", server.status());
+  std::fprintf(stderr, "deltafill: state store listening on %s\n", server->address.c_str());
+  WaitForTermination();
+  server->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
+  return 0;
+}
+
+}  // namespace deltafill::client
