@@ -146,7 +146,9 @@ class Backend {
                            int64_t in_features, std::unique_ptr<Weight>* out) = 0;
 };
 
-// The CPU backend. Fails with kInvalidArgument if the machine lacks options.isa, or AVX2.
+// The CPU backend. Fails with kInvalidArgument if the machine lacks options.isa, or AVX2. The first
+// call pins the whole process to one instruction set; a later call that names another one fails too.
+// kUnsupported: compute_dtype kBF16 on AVX2.
 Status NewCpuBackend(const BackendOptions& options, std::unique_ptr<Backend>* out);
 
 }  // namespace deltafill::kernels

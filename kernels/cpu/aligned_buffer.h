@@ -10,8 +10,12 @@ namespace deltafill::kernels::cpu {
 
 inline constexpr std::align_val_t kBufferAlignment{64};
 
+// No machine has more; sizes above are mistakes, which some allocators answer with abort.
+inline constexpr size_t kAllocationBytesMax = size_t{1} << 40;
+
 // Not zeroed; nullptr if the memory is not there. Released by FreeAligned.
 inline void* AllocateAligned(size_t bytes) {
+  if (bytes > kAllocationBytesMax) return nullptr;
   return ::operator new(bytes == 0 ? 1 : bytes, kBufferAlignment, std::nothrow);
 }
 inline void FreeAligned(void* memory) { ::operator delete(memory, kBufferAlignment); }
