@@ -1,0 +1,28 @@
+# deltafill_cuda: the CUDA backend, a shared library with its own static CUDA runtime. Plans and
+# checks are plain C++ in deltafill_cuda_plan, which machines without a GPU test.
+add_library(deltafill_cuda_plan STATIC cuda/plan.cc cuda/check_params.cc)
+target_link_libraries(deltafill_cuda_plan PUBLIC deltafill_kernels_interface)
+
+# ptxas's report of a compilation goes to its output; the spill test reads a compilation of its own.
+set(DELTAFILL_CUDA_FLAGS $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
+
+# Plain instructions: sm_80 as machine code and PTX, so that later cards run it too.
+add_library(deltafill_cuda_portable OBJECT
+  cuda/portable_k32.cu cuda/portable_k64.cu cuda/portable_k128.cu)
+set_target_properties(deltafill_cuda_portable PROPERTIES CUDA_ARCHITECTURES "80;90-real")
+
+# Tuned for Hopper.
+add_library(deltafill_cuda_sm90 OBJECT cuda/ring_kernel_k128.cu)
+set_target_properties(deltafill_cuda_sm90 PROPERTIES CUDA_ARCHITECTURES "90a-real")
+
+foreach(target deltafill_cuda_portable deltafill_cuda_sm90)
+  target_link_libraries(${target} PRIVATE deltafill_kernels_interface)
+  target_compile_options(${target} PRIVATE ${DELTAFILL_CUDA_FLAGS})
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+endforeach()
+
+add_library(deltafill_cuda SHARED
+  cuda/forward.cc cuda/runtime.cc
+  $<TARGET_OBJECTS:deltafill_cuda_portable> $<TARGET_OBJECTS:deltafill_cuda_sm90>)
+target_link_libraries(deltafill_cuda PUBLIC deltafill_cuda_plan PRIVATE CUDA::cudart_static)
+target_include_directories(deltafill_cuda PUBLIC ${CUDAToolkit_INCLUDE_DIRS})

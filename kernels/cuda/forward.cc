@@ -1,0 +1,203 @@
+#include "kernels/cuda/forward.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cuda/inputs.h"
+#include "kernels/cuda/portable_kernels.h"
+#include "kernels/cuda/ring_kernel.h"
+#include "kernels/cuda/slot_layout.h"
+
+namespace deltafill::kernels::cuda {
+namespace {
+
+// Host image of the descriptions a call uploads in one copy.
+class Descriptions {
+ public:
+  // Returns the offset of the copied values; every offset is a multiple of 16.
+  template <typename T>
+  size_t Add(const std::vector<T>& values) {
+    const size_t offset = bytes_.size();
+    const size_t size = values.size() * sizeof(T);
+    bytes_.resize((offset + size + 15) / 16 * 16);
+    if (size > 0) std::memcpy(bytes_.data() + offset, values.data(), size);
+    return offset;
+  }
+  size_t AddZeros(size_t size) {
+    const size_t offset = bytes_.size();
+    bytes_.resize((offset + size + 15) / 16 * 16);
+    return offset;
+  }
+  Status Upload(DeviceBuffer* buffer, cudaStream_t stream) const {
+    if (Status s = buffer->Reserve(bytes_.size(), stream); !s.ok()) return s;
+    return FromCuda(cudaMemcpyAsync(buffer->as<void>(), bytes_.data(), bytes_.size(),
+                                    cudaMemcpyHostToDevice, stream),
+                    "cudaMemcpyAsync");
+  }
+
+ private:
+  std::vector<uint8_t> bytes_;
+};
+
+std::vector<SequenceSpan> MakeSpans(const DeltaRuleForwardParams& params) {
+  const size_t sequences = params.offsets.size() - 1;
+  std::vector<SequenceSpan> spans(sequences);
+  size_t checkpoint = 0;
+  for (size_t i = 0; i < sequences; ++i) {
+    SequenceSpan& span = spans[i];
+    span.first_row = params.offsets[i];
+    span.rows = params.offsets[i + 1] - params.offsets[i];
+    if (params.initial_states) span.initial_state = params.initial_states[i];
+    if (params.final_states) span.final_state = params.final_states[i];
+    span.checkpoint_begin = static_cast<int32_t>(checkpoint);
+    while (checkpoint < params.checkpoints.size() &&
+           params.checkpoints[checkpoint].sequence == static_cast<int>(i)) {
+      ++checkpoint;
+    }
+    span.checkpoint_end = static_cast<int32_t>(checkpoint);
+  }
+  return spans;
+}
+
+std::vector<CheckpointTarget> MakeTargets(const DeltaRuleForwardParams& params) {
+  std::vector<CheckpointTarget> targets;
+  for (const StateCheckpoint& c : params.checkpoints) {
+    targets.push_back({c.tokens / kBlockTokens, c.state});
+  }
+  return targets;
+}
+
+ChainInputs MakeChainInputs(const DeltaRuleForwardParams& params) {
+  ChainInputs chain;
+  chain.v = MakeDeviceRows(params.in.v);
+  chain.o = static_cast<__nv_bfloat16*>(params.o.data);
+  chain.o_stride = params.o.row_stride;
+  chain.o_vectorized = IsVectorized(params.o.data, params.o.row_stride);
+  chain.value_heads = params.shape.value_heads;
+  chain.value_dim = params.shape.value_dim;
+  return chain;
+}
+
+Status ReserveCommon(const ForwardPlan& plan, const DeltaRuleShape& shape, int groups_per_cta,
+                     ForwardWorkspace* workspace, cudaStream_t stream) {
+  if (Status s = workspace->slots.Reserve(plan.slots * SlotBytes(shape.key_dim), stream); !s.ok()) {
+    return s;
+  }
+  const size_t exact = size_t{3} * kBlockRows * shape.key_dim * sizeof(float);
+  return workspace->exact_rows.Reserve(exact * plan.prepare_ctas * groups_per_cta, stream);
+}
+
+template <int K>
+Status LaunchWave(const PortablePrepareParams& prepare, const PortableChainParams& chain,
+                  int prepare_ctas, cudaStream_t stream) {
+  if (Status s = FromCuda(LaunchPortablePrepare<K>(prepare, prepare_ctas, stream),
+                          "portable preparation");
+      !s.ok()) {
+    return s;
+  }
+  return FromCuda(LaunchPortableChain<K>(chain, stream), "portable chain");
+}
+
+Status RunPortable(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
+                   ForwardWorkspace* workspace, cudaStream_t stream) {
+  const DeltaRuleShape& shape = params.shape;
+  Descriptions descriptions;
+  const size_t spans = descriptions.Add(MakeSpans(params));
+  const size_t targets = descriptions.Add(MakeTargets(params));
+  if (Status s = descriptions.Upload(&workspace->descriptions, stream); !s.ok()) return s;
+  if (Status s = ReserveCommon(plan, shape, 1, workspace, stream); !s.ok()) return s;
+  int64_t most_items = 0;
+  for (const WavePlan& wave : plan.waves) most_items = std::max(most_items, wave.items);
+  const size_t state = size_t{4} * shape.value_dim * shape.key_dim;
+  if (Status s = workspace->carried.Reserve(state * most_items, stream); !s.ok()) return s;
+
+  uint8_t* base = workspace->descriptions.as<uint8_t>();
+  PortablePrepareParams prepare;
+  prepare.in = MakeBlockInputs(shape, params.in);
+  prepare.sequences = reinterpret_cast<const SequenceSpan*>(base + spans);
+  prepare.value_heads = shape.value_heads;
+  prepare.slots = workspace->slots.as<uint8_t>();
+  prepare.exact_rows = workspace->exact_rows.as<float>();
+  PortableChainParams chain;
+  chain.in = MakeChainInputs(params);
+  chain.in.sequences = prepare.sequences;
+  chain.in.checkpoints = reinterpret_cast<const CheckpointTarget*>(base + targets);
+  chain.slots = prepare.slots;
+  chain.carried = workspace->carried.as<float>();
+  chain.slice = plan.slice;
+  chain.stages = plan.stages;
+  for (const WavePlan& wave : plan.waves) {
+    prepare.wave = chain.wave = {wave.first_item, wave.items, wave.first_block, wave.blocks};
+    const Status s =
+        shape.key_dim == 128 ? LaunchWave<128>(prepare, chain, plan.prepare_ctas, stream)
+        : shape.key_dim == 64 ? LaunchWave<64>(prepare, chain, plan.prepare_ctas, stream)
+                              : LaunchWave<32>(prepare, chain, plan.prepare_ctas, stream);
+    if (!s.ok()) return s;
+  }
+  return {};
+}
+
+Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
+               ForwardWorkspace* workspace, cudaStream_t stream) {
+  std::vector<RingStream> streams;
+  std::vector<RingItem> items;
+  int64_t most_steps = 0;
+  for (const StreamPlan& plan_stream : plan.streams) {
+    RingStream s;
+    s.steps = plan_stream.first_step.back();
+    s.first_item = static_cast<int64_t>(items.size());
+    s.items = static_cast<int64_t>(plan_stream.items.size());
+    for (size_t i = 0; i < plan_stream.items.size(); ++i) {
+      items.push_back({plan_stream.items[i], plan_stream.first_step[i]});
+    }
+    streams.push_back(s);
+    most_steps = std::max(most_steps, s.steps);
+  }
+  Descriptions descriptions;
+  const size_t spans = descriptions.Add(MakeSpans(params));
+  const size_t targets = descriptions.Add(MakeTargets(params));
+  const size_t streams_at = descriptions.Add(streams);
+  const size_t items_at = descriptions.Add(items);
+  const size_t ready = descriptions.AddZeros(plan.slots * sizeof(uint32_t));
+  const size_t consumed = descriptions.AddZeros(streams.size() * 2 * sizeof(uint32_t));
+  if (Status s = descriptions.Upload(&workspace->descriptions, stream); !s.ok()) return s;
+  if (Status s = ReserveCommon(plan, params.shape, kRingGroupsPerCta, workspace, stream); !s.ok()) {
+    return s;
+  }
+  uint8_t* base = workspace->descriptions.as<uint8_t>();
+  RingParams ring;
+  ring.in = MakeBlockInputs(params.shape, params.in);
+  ring.chain = MakeChainInputs(params);
+  ring.chain.sequences = reinterpret_cast<const SequenceSpan*>(base + spans);
+  ring.chain.checkpoints = reinterpret_cast<const CheckpointTarget*>(base + targets);
+  ring.streams = reinterpret_cast<const RingStream*>(base + streams_at);
+  ring.items = reinterpret_cast<const RingItem*>(base + items_at);
+  ring.stream_count = static_cast<int>(streams.size());
+  ring.slices = plan.slices;
+  ring.ring_slots = plan.ring_slots;
+  ring.most_steps = most_steps;
+  ring.slots = workspace->slots.as<uint8_t>();
+  ring.ready = reinterpret_cast<uint32_t*>(base + ready);
+  ring.consumed = reinterpret_cast<uint32_t*>(base + consumed);
+  ring.exact_rows = workspace->exact_rows.as<float>();
+  return FromCuda(LaunchRing(ring, plan.prepare_ctas, stream), "ring kernel");
+}
+
+}  // namespace
+
+Status DeltaRuleForward(const DeltaRuleForwardParams& params, const ForwardTuning& tuning,
+                        ForwardWorkspace* workspace, cudaStream_t stream) {
+  if (Status s = CheckForwardParams(params); !s.ok()) return s;
+  if (params.offsets.size() < 2) return {};
+  DeviceTraits device;
+  if (Status s = ReadDeviceTraits(&device); !s.ok()) return s;
+  if (device.major < 8) {
+    return {StatusCode::kUnsupported, "the CUDA backend needs compute capability 8.0 or later"};
+  }
+  const ForwardPlan plan = PlanForward(params.shape, params.offsets, device, tuning);
+  return plan.path == ForwardPath::kRing ? RunRing(params, plan, workspace, stream)
+                                         : RunPortable(params, plan, workspace, stream);
+}
+
+}  // namespace deltafill::kernels::cuda

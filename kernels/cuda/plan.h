@@ -1,0 +1,79 @@
+// Launch plans: pure functions of a problem's shape and the device's traits, without CUDA calls.
+// A plan decides where work runs, never what its bits are.
+#ifndef DELTAFILL_KERNELS_CUDA_PLAN_H_
+#define DELTAFILL_KERNELS_CUDA_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/delta_rule.h"
+#include "kernels/status.h"
+
+namespace deltafill::kernels::cuda {
+
+struct DeviceTraits {
+  int major = 0;
+  int minor = 0;
+  int multiprocessors = 0;
+  int shared_bytes_per_cta = 0;
+};
+
+enum class ForwardPath {
+  kPortable,  // preparation and chain as two kernels a wave
+  kRing,      // one persistent kernel: CTAs that prepare feed CTAs that chain through slots in L2
+};
+
+// Overrides for tests and measurements; the defaults let the plan choose.
+struct ForwardTuning {
+  bool force_portable = false;
+  int slices = 0;            // ring: CTAs that share an item's V, 1 or 2; 0: the plan's choice
+  int streams = 0;           // ring: chains at a time; 0: the plan's choice
+  int64_t wave_slots = 0;    // portable: slots a wave; 0: kWaveSlots
+};
+
+// An item is one value head of one sequence: item = sequence * value_heads + value head.
+struct WavePlan {
+  int64_t first_item = 0;
+  int64_t items = 0;
+  int64_t first_block = 0;
+  int64_t blocks = 0;
+};
+
+// Items that one chain walks over, one after the other.
+struct StreamPlan {
+  std::vector<int64_t> items;
+  std::vector<int64_t> first_step;  // steps (blocks) before each item; one more entry: all steps
+};
+
+struct ForwardPlan {
+  ForwardPath path = ForwardPath::kPortable;
+  int prepare_ctas = 0;
+  int64_t slots = 0;  // of the workspace, whatever the number of tokens
+
+  int slice = 0;   // portable: columns of V a CTA
+  int stages = 0;  // portable: slots in a CTA's shared memory
+  std::vector<WavePlan> waves;
+
+  int slices = 0;      // ring: CTAs an item
+  int ring_slots = 0;  // ring: slots a stream
+  std::vector<StreamPlan> streams;
+
+  std::string ToString() const;
+};
+
+inline constexpr int64_t kWaveSlots = 4096;  // 270 MB at K = 128
+inline constexpr int kRingSlots = 8;
+
+// Checks every field of the params that needs no device; the message names field and limit.
+Status CheckForwardParams(const DeltaRuleForwardParams& params);
+Status CheckShape(const DeltaRuleShape& shape);
+Status CheckOffsets(SequenceOffsets offsets);
+
+// Expects checked params.
+ForwardPlan PlanForward(const DeltaRuleShape& shape, SequenceOffsets offsets,
+                        const DeviceTraits& device, const ForwardTuning& tuning = {});
+
+}  // namespace deltafill::kernels::cuda
+
+#endif  // DELTAFILL_KERNELS_CUDA_PLAN_H_

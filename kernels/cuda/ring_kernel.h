@@ -1,0 +1,46 @@
+// The ring path (sm_90a, K = V = 128): one persistent kernel whose CTAs have two roles. Some walk
+// the state chains; the others prepare blocks, in the order in which the chains need them, into
+// rings of slots that stay in L2. The workspace does not grow with the number of tokens. All CTAs
+// must be resident at once, so the launch is cooperative.
+#ifndef DELTAFILL_KERNELS_CUDA_RING_KERNEL_H_
+#define DELTAFILL_KERNELS_CUDA_RING_KERNEL_H_
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/device_params.h"
+
+namespace deltafill::kernels::cuda {
+
+inline constexpr int kRingGroupsPerCta = 2;  // groups that prepare
+
+struct RingStream {
+  int64_t steps = 0;
+  int64_t first_item = 0;  // into RingParams::items
+  int64_t items = 0;
+};
+
+struct RingItem {
+  int64_t item = 0;        // sequence * value_heads + value head
+  int64_t first_step = 0;  // of its stream
+};
+
+struct RingParams {
+  BlockInputs in;
+  ChainInputs chain;
+  const RingStream* streams = nullptr;
+  const RingItem* items = nullptr;
+  int stream_count = 0;
+  int slices = 1;  // CTAs an item: 1 (V in two warpgroups) or 2 (one each)
+  int ring_slots = 0;
+  int64_t most_steps = 0;         // of a stream
+  uint8_t* slots = nullptr;       // [streams, ring_slots]
+  uint32_t* ready = nullptr;      // [streams, ring_slots]: steps prepared in the slot so far
+  uint32_t* consumed = nullptr;   // [streams, 2]: steps read by each slice
+  float* exact_rows = nullptr;    // [preparing groups, 3, 64, 128]
+};
+
+cudaError_t LaunchRing(const RingParams& params, int prepare_ctas, cudaStream_t stream);
+
+}  // namespace deltafill::kernels::cuda
+
+#endif  // DELTAFILL_KERNELS_CUDA_RING_KERNEL_H_
