@@ -58,7 +58,8 @@ class EngineStore final : public StateStore {
   absl::Status SetPinned(std::string_view tenant, const StateId& state, bool pinned) override;
   absl::StatusOr<StoreStats> GetStats() override;
 
-  // Ends leases that ran out, removes parts that nothing holds, writes last uses down.
+  // Ends leases that ran out, removes parts that nothing holds, writes last uses down; reads all
+  // parts if the engine suspects damage.
   absl::Status Sweep();
 
  private:
@@ -94,6 +95,9 @@ class EngineStore final : public StateStore {
   absl::StatusOr<PartHeader> ReadPartUnchecked(const PartId& id, std::span<const uint32_t> layers,
                                                LayerSink sink);
   absl::Status Quarantine(const PartId& id, uint32_t generation, const std::string& reason);
+  void RecordQuarantine(const PartId& id);
+  uint32_t LayerCount(const PartId& id) const;
+  void ScrubParts();
   std::string DamageReason(const PartId& id) const;
   // "" if every part of the manifest is whole as far as known.
   std::string KnownDamage(const Manifest& manifest) const;

@@ -97,14 +97,7 @@ absl::Status EngineStore::Quarantine(const PartId& id, uint32_t generation,
     });
     lock.unlock();
     Log(absl::StrCat("part ", id.ToHex(), " is quarantined: ", reason));
-    // Remembered across restarts. Should this write fail, the next read finds the damage again.
-    WriteSet writes;
-    (void)engine_->Get(Family::kMeta, PartRecordKey(id), [&](std::string_view value) {
-      std::string record(value);
-      if (!record.empty()) record[0] = 1;
-      writes.PutOwned(Family::kMeta, PartRecordKey(id), std::move(record));
-    });
-    (void)engine_->Write(writes, Durability::kLater);
+    RecordQuarantine(id);
     lock.lock();
     parts_.Change(id, [](PartEntry& damaged) { damaged.busy = false; });
     changed_.notify_all();
@@ -112,6 +105,40 @@ absl::Status EngineStore::Quarantine(const PartId& id, uint32_t generation,
   const auto found = damage_.find(id);
   if (found == damage_.end()) return absl::UnavailableError("the part was rewritten meanwhile");
   return absl::DataLossError(DamageReason(id));
+}
+
+// Remembers the damage across restarts, and drops the bytes: they are worth nothing, and the
+// engine's compactions would stumble over them. Should this fail, the next read finds the damage
+// again.
+void EngineStore::RecordQuarantine(const PartId& id) {
+  WriteSet writes;
+  (void)engine_->Get(Family::kMeta, PartRecordKey(id), [&](std::string_view value) {
+    std::string record(value);
+    if (!record.empty()) record[0] = 1;
+    writes.PutOwned(Family::kMeta, PartRecordKey(id), std::move(record));
+  });
+  for (uint32_t i = 0; i < LayerCount(id); ++i) writes.Delete(Family::kParts, LayerKey(id, i));
+  (void)engine_->Write(writes, Durability::kLater);
+}
+
+uint32_t EngineStore::LayerCount(const PartId& id) const {
+  Lock lock(mutex_);
+  const PartEntry* entry = parts_.Find(id);
+  return entry == nullptr ? 0 : entry->layer_count;
+}
+
+// Reads every part, so that damage shows itself.
+void EngineStore::ScrubParts() {
+  std::vector<PartId> ids;
+  {
+    Lock lock(mutex_);
+    ids = parts_.Ids();
+  }
+  for (const PartId& id : ids) {
+    (void)ReadPart(id, {}, [](std::span<const std::byte>) {});
+    Lock lock(mutex_);
+    if (stopping_) return;
+  }
 }
 
 std::string EngineStore::DamageReason(const PartId& id) const {

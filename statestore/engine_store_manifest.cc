@@ -84,7 +84,7 @@ absl::StatusOr<ManifestPage> EngineStore::List(std::string_view tenant, std::str
         if (!more) result.manifests.push_back(*std::move(manifest));
         return !more;
       });
-  if (!status.ok()) return status;
+  if (!status.ok() && !absl::IsDataLoss(status)) return status;  // damaged records are misses
   if (more) result.next_page = std::string(result.manifests.back().state.view());
   Lock lock(mutex_);
   std::erase_if(result.manifests, [&](const Manifest& manifest) {

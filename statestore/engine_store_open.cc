@@ -43,9 +43,14 @@ void EngineStore::Log(const std::string& line) const {
 
 absl::Status EngineStore::Rebuild() {
   if (absl::Status status = CheckFormat(); !status.ok()) return status;
-  if (absl::Status status = RebuildTenants(); !status.ok()) return status;
-  if (absl::Status status = RebuildParts(); !status.ok()) return status;
-  if (absl::Status status = RebuildStates(); !status.ok()) return status;
+  // Records that cannot be read are misses; the others are as good as ever.
+  for (absl::Status status : {RebuildTenants(), RebuildParts(), RebuildStates()}) {
+    if (absl::IsDataLoss(status)) {
+      Log(absl::StrCat("some records are damaged: ", status.ToString()));
+    } else if (!status.ok()) {
+      return status;
+    }
+  }
   // No lease outlives a restart: parts without a manifest go. A full disk must not prevent opening.
   if (absl::Status status = Sweep(); !status.ok())
     Log(absl::StrCat("first sweep: ", status.ToString()));
@@ -109,19 +114,19 @@ absl::Status EngineStore::RebuildStates() {
                                         RebuildState(key, value);
                                         return true;
                                       });
-  if (!status.ok()) return status;
-  return engine_->Scan(Family::kMeta, kLastUsePrefix, {},
-                       [&](std::string_view key, std::string_view value) {
-                         StateId state;
-                         if (!DigestOfKey(key, kLastUsePrefix.size(), &state)) return true;
-                         StateEntry* entry = states_.Find(state);
-                         const std::optional<int64_t> used = DecodeScalar<int64_t>(value);
-                         if (entry == nullptr || !used) return true;
-                         StateEntry newer = *entry;
-                         newer.last_use_us = *used;
-                         states_.Add(state, newer);
-                         return true;
-                       });
+  status.Update(engine_->Scan(Family::kMeta, kLastUsePrefix, {},
+                              [&](std::string_view key, std::string_view value) {
+                                StateId state;
+                                if (!DigestOfKey(key, kLastUsePrefix.size(), &state)) return true;
+                                StateEntry* entry = states_.Find(state);
+                                const std::optional<int64_t> used = DecodeScalar<int64_t>(value);
+                                if (entry == nullptr || !used) return true;
+                                StateEntry newer = *entry;
+                                newer.last_use_us = *used;
+                                states_.Add(state, newer);
+                                return true;
+                              }));
+  return status;
 }
 
 void EngineStore::RebuildState(std::string_view key, std::string_view value) {

@@ -134,6 +134,7 @@ absl::Status EngineStore::MakeRoom(Lock& lock) {
 }
 
 absl::Status EngineStore::Sweep() {
+  if (engine_->TakeDamageSuspicion()) ScrubParts();
   Lock lock(mutex_);
   DropExpiredLeases();
   absl::Status status = RemoveLooseParts(lock);

@@ -32,12 +32,15 @@ absl::StatusOr<TenantSalt> EngineStore::GetTenantSalt(std::string_view tenant) {
   std::lock_guard salt_lock(salt_mutex_);
   if (const TenantSalt* salt = cached()) return *salt;
 
-  // The tables know all salts that can be read: one on disk that they do not know is damaged, and
-  // replacing it would orphan the tenant's states silently.
+  // The tables know all salts that can be read. One on disk that they do not know is damaged: its
+  // states are lost to everybody, and a new salt lets the tenant go on.
   const std::string key = SaltKey(tenant);
   const absl::Status on_disk = engine_->Get(Family::kMeta, key, [](std::string_view) {});
-  if (on_disk.ok()) return absl::DataLossError("the tenant's salt is damaged");
-  if (!absl::IsNotFound(on_disk)) return on_disk;
+  if (on_disk.ok() || absl::IsDataLoss(on_disk)) {
+    Log("a tenant's salt is damaged: it gets a new one, and its stored states are misses");
+  } else if (!absl::IsNotFound(on_disk)) {
+    return on_disk;
+  }
 
   TenantSalt salt;
   if (RAND_bytes(salt.bytes.data(), static_cast<int>(salt.bytes.size())) != 1) {

@@ -73,10 +73,16 @@ class KeyValueEngine {
   virtual absl::Status Write(const WriteSet& writes, Durability durability) = 0;
 
   // Visits keys >= from that start with prefix, in byte order, until visit returns false. Keys and
-  // values are valid during the call only. Sees at least what was written before the call.
+  // values are valid during the call only; visit must not call the engine. Sees at least what was
+  // written before the call. DATA_LOSS if something was unreadable, after visiting all that was
+  // not.
   virtual absl::Status Scan(
       Family family, std::string_view prefix, std::string_view from,
       absl::FunctionRef<bool(std::string_view key, std::string_view value)> visit) = 0;
+
+  // True once after the engine met damage by itself: somebody should read all parts, and delete
+  // what is damaged.
+  virtual bool TakeDamageSuspicion() { return false; }
 };
 
 std::unique_ptr<KeyValueEngine> NewMemoryEngine();

@@ -67,6 +67,13 @@ class PartTable {
   // Held by nobody and not busy: to be removed.
   const absl::flat_hash_set<PartId, DigestHash>& loose() const { return loose_; }
 
+  std::vector<PartId> Ids() const {
+    std::vector<PartId> ids;
+    ids.reserve(entries_.size());
+    for (const auto& [id, entry] : entries_) ids.push_back(id);
+    return ids;
+  }
+
   uint64_t size() const { return entries_.size(); }
   uint64_t bytes() const { return bytes_; }
   // Of parts that eviction cannot free: leased, being written, or of pinned states.

@@ -1,6 +1,7 @@
 #include "statestore/rocks_engine.h"
 
 #include <rocksdb/db.h>
+#include <rocksdb/listener.h>
 #include <rocksdb/write_batch.h>
 
 #include <atomic>
@@ -21,6 +22,28 @@ constexpr std::chrono::seconds kRecoveryInterval{1};
 
 rocksdb::Slice ToSlice(std::string_view text) { return {text.data(), text.size()}; }
 std::string_view ToView(const rocksdb::Slice& slice) { return {slice.data(), slice.size()}; }
+
+// The first key that is greater than all that share kept_bytes of *key; false if there is none.
+bool ToFirstKeyAfter(size_t kept_bytes, std::string* key) {
+  key->resize(kept_bytes, '\0');
+  while (!key->empty() && static_cast<uint8_t>(key->back()) == 0xff) key->pop_back();
+  if (key->empty()) return false;
+  key->back() = static_cast<char>(static_cast<uint8_t>(key->back()) + 1);
+  return true;
+}
+
+// A compaction that meets a damaged value must not stop all writes. It is tried again later, and
+// succeeds once the store has found the damage and removed the value.
+class CompactionWatch final : public rocksdb::EventListener {
+ public:
+  void OnBackgroundError(rocksdb::BackgroundErrorReason reason, rocksdb::Status* error) override {
+    if (reason != rocksdb::BackgroundErrorReason::kCompaction || !error->IsCorruption()) return;
+    *error = rocksdb::Status::OK();
+    saw_damage.store(true);
+  }
+
+  std::atomic<bool> saw_damage{false};
+};
 
 class RocksEngine final : public KeyValueEngine {
  public:
@@ -55,7 +78,9 @@ class RocksEngine final : public KeyValueEngine {
       if (absl::Status status = Recover(); !status.ok()) return status;
     }
     std::shared_lock lock(mutex_);
-    if (database_ == nullptr) return absl::UnavailableError("the store's database is closed");
+    if (database_ == nullptr || read_only_) {
+      return absl::UnavailableError("the store's database is closed for writing");
+    }
     rocksdb::WriteBatch batch;
     for (const WriteSet::Step& step : writes.steps()) {
       const rocksdb::Status status =
@@ -71,17 +96,31 @@ class RocksEngine final : public KeyValueEngine {
     return absl::UnavailableError(absl::StrCat("RocksDB: ", status.ToString()));
   }
 
+  bool TakeDamageSuspicion() override { return compaction_watch_->saw_damage.exchange(false); }
+
   absl::Status Scan(Family family, std::string_view prefix, std::string_view from,
                     absl::FunctionRef<bool(std::string_view, std::string_view)> visit) override {
     std::shared_lock lock(mutex_);
     if (database_ == nullptr) return absl::UnavailableError("the store's database is closed");
-    std::unique_ptr<rocksdb::Iterator> it(
-        database_->NewIterator(ReadOptionsOf(family), Handle(family)));
-    for (it->Seek(ToSlice(std::max(prefix, from))); it->Valid(); it->Next()) {
-      if (!ToView(it->key()).starts_with(prefix)) break;
-      if (!visit(ToView(it->key()), ToView(it->value()))) break;
+    std::string next(std::max(prefix, from));
+    absl::Status damage;
+    for (size_t kept_bytes = next.size();; --kept_bytes) {
+      const std::string start = next;
+      std::unique_ptr<rocksdb::Iterator> it(
+          database_->NewIterator(ReadOptionsOf(family), Handle(family)));
+      for (it->Seek(ToSlice(next)); it->Valid(); it->Next()) {
+        if (!ToView(it->key()).starts_with(prefix)) return damage;
+        next = it->key().ToString();
+        if (!visit(ToView(it->key()), ToView(it->value()))) return damage;
+      }
+      const absl::Status status = FromRocksStatus(it->status());
+      if (!absl::IsDataLoss(status)) return status.ok() ? damage : status;
+      // A damaged block. Its end is unknown: seek behind it in steps of growing size.
+      damage = status;
+      if (next != start) kept_bytes = next.size();
+      if (kept_bytes <= prefix.size()) return damage;
+      if (!ToFirstKeyAfter(kept_bytes, &next) || !next.starts_with(prefix)) return damage;
     }
-    return FromRocksStatus(it->status());
   }
 
  private:
@@ -100,9 +139,13 @@ class RocksEngine final : public KeyValueEngine {
         {rocksdb::kDefaultColumnFamilyName, MetaFamilyOptions(block_cache_)},
         {"meta", MetaFamilyOptions(block_cache_)},
         {"parts", PartsFamilyOptions(block_cache_)}};
+    rocksdb::DBOptions options = StoreDatabaseOptions(options_.env);
+    options.listeners.push_back(compaction_watch_);
     rocksdb::DB* database = nullptr;
-    const rocksdb::Status status = rocksdb::DB::Open(
-        StoreDatabaseOptions(options_.env), options_.directory, families, &handles_, &database);
+    const rocksdb::Status status =
+        read_only_ ? rocksdb::DB::OpenForReadOnly(options, options_.directory, families, &handles_,
+                                                  &database)
+                   : rocksdb::DB::Open(options, options_.directory, families, &handles_, &database);
     if (status.ok()) {
       database_.reset(database);
       return absl::OkStatus();
@@ -113,9 +156,9 @@ class RocksEngine final : public KeyValueEngine {
       return absl::FailedPreconditionError(
           absl::StrCat("store directory ", options_.directory, " is open already: ", text));
     }
-    const absl::Status converted = FromRocksStatus(status);
-    return absl::Status(converted.code(), absl::StrCat("store directory ", options_.directory,
-                                                       " does not open: ", text));
+    return absl::Status(
+        FromRocksStatus(status).code(),
+        absl::StrCat("store directory ", options_.directory, " does not open: ", text));
   }
 
   void Close() {
@@ -139,7 +182,7 @@ class RocksEngine final : public KeyValueEngine {
     next_recovery_ = now + kRecoveryInterval;
     {
       std::shared_lock lock(mutex_);
-      if (database_ != nullptr && database_->Resume().ok()) {
+      if (database_ != nullptr && !read_only_ && database_->Resume().ok()) {
         write_failed_.store(false);
         return absl::OkStatus();
       }
@@ -150,17 +193,28 @@ class RocksEngine final : public KeyValueEngine {
       return absl::UnavailableError(absl::StrCat("an earlier write failed, and the disk has under ",
                                                  kReopenFreeBytesMin, " bytes free"));
     }
+    return OpenAnew();
+  }
+
+  absl::Status OpenAnew() {
     std::unique_lock lock(mutex_);
     Close();
-    if (absl::Status status = OpenLocked(); !status.ok()) {
-      return absl::UnavailableError(std::string(status.message()));
+    read_only_ = false;
+    const absl::Status status = OpenLocked();
+    if (status.ok()) {
+      write_failed_.store(false);
+      return status;
     }
-    write_failed_.store(false);
-    return absl::OkStatus();
+    // Opening writes. Where that fails, reads can still go on.
+    read_only_ = true;
+    (void)OpenLocked();
+    return absl::UnavailableError(std::string(status.message()));
   }
 
   const RocksEngineOptions options_;
   const std::shared_ptr<rocksdb::Cache> block_cache_;
+
+  const std::shared_ptr<CompactionWatch> compaction_watch_ = std::make_shared<CompactionWatch>();
 
   std::atomic<bool> write_failed_{false};
   std::mutex recovery_mutex_;                              // taken before mutex_
@@ -168,6 +222,7 @@ class RocksEngine final : public KeyValueEngine {
 
   std::shared_mutex mutex_;                // shared: use the database; exclusive: open or close it
   std::unique_ptr<rocksdb::DB> database_;  // null while closed
+  bool read_only_ = false;
   std::vector<rocksdb::ColumnFamilyHandle*> handles_;
 };
 

@@ -29,6 +29,23 @@ rocksdb::BlockBasedTableOptions TableOptions(const std::shared_ptr<rocksdb::Cach
   return table;
 }
 
+// Tables hold records and references to blobs only, so that many of them are no burden; whereas a
+// compaction that fails on damage, again and again, must not come to stop all writes.
+void NeverStall(rocksdb::ColumnFamilyOptions* options) {
+  options->level0_slowdown_writes_trigger = 1 << 20;
+  options->level0_stop_writes_trigger = 1 << 20;
+  options->soft_pending_compaction_bytes_limit = 0;
+  options->hard_pending_compaction_bytes_limit = 0;
+}
+
+rocksdb::ColumnFamilyOptions BaseFamilyOptions(const std::shared_ptr<rocksdb::Cache>& cache) {
+  rocksdb::ColumnFamilyOptions options;
+  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(TableOptions(cache)));
+  options.compression = rocksdb::kNoCompression;
+  NeverStall(&options);
+  return options;
+}
+
 }  // namespace
 
 std::shared_ptr<rocksdb::Cache> NewBlockCache() { return rocksdb::NewLRUCache(kBlockCacheBytes); }
@@ -53,18 +70,14 @@ rocksdb::DBOptions StoreDatabaseOptions(rocksdb::Env* env) {
 }
 
 rocksdb::ColumnFamilyOptions MetaFamilyOptions(const std::shared_ptr<rocksdb::Cache>& cache) {
-  rocksdb::ColumnFamilyOptions options;
-  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(TableOptions(cache)));
-  options.compression = rocksdb::kNoCompression;
+  rocksdb::ColumnFamilyOptions options = BaseFamilyOptions(cache);
   options.write_buffer_size = kMetaBufferBytes;
   options.max_write_buffer_number = kMetaBuffersMax;
   return options;
 }
 
 rocksdb::ColumnFamilyOptions PartsFamilyOptions(const std::shared_ptr<rocksdb::Cache>& cache) {
-  rocksdb::ColumnFamilyOptions options;
-  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(TableOptions(cache)));
-  options.compression = rocksdb::kNoCompression;
+  rocksdb::ColumnFamilyOptions options = BaseFamilyOptions(cache);
   options.write_buffer_size = kPartsBufferBytes;
   options.max_write_buffer_number = kPartsBuffersMax;
   options.enable_blob_files = true;
