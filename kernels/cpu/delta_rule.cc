@@ -78,6 +78,38 @@ DeltaRuleShape Resolved(const DeltaRuleShape& shape) {
   return resolved;
 }
 
+bool IsPreactivated(GateKind gate) {
+  return gate == GateKind::kScalarPreactivated || gate == GateKind::kChannelPreactivated;
+}
+
+// e^x within 2 ulp, our own so that bits depend on no libm: x = n ln 2 + r, Taylor to r^13.
+double ExpOfDouble(double x) {
+  constexpr double kLn2High = 0x1.62e42fefa3800p-1;
+  constexpr double kLn2Low = 0x1.ef35793c76730p-45;
+  const double bounded = std::fmin(std::fmax(x, -700.0), 700.0);
+  const double n = std::floor(bounded * kLog2E + 0.5);
+  const double r = bounded - n * kLn2High - n * kLn2Low;
+  double sum = 1.0;
+  for (int i = 13; i >= 1; --i) sum = 1.0 + sum * r / i;
+  return std::isnan(x) ? x : std::ldexp(sum, static_cast<int>(n));
+}
+
+void SetGateScale(const DeltaRuleShape& shape, const DeltaRuleInputs& in, int head,
+                  HeadRows& rows) {
+  switch (shape.gate) {
+    case GateKind::kScalarSoftplus:
+    case GateKind::kChannelSoftplus:
+      rows.gate_scale = -kLog2E * ExpOfDouble(in.a_log[head]);
+      break;
+    case GateKind::kChannelLowerBound:
+      rows.gate_scale = kLog2E * shape.lower_bound;
+      rows.gate_rate = static_cast<float>(ExpOfDouble(in.a_log[head]));
+      break;
+    default:
+      rows.gate_scale = kLog2E;
+  }
+}
+
 // Value head `head`'s columns from row `row` on.
 HeadRows RowsOfHead(const DeltaRuleShape& shape, const DeltaRuleInputs& in, int64_t row, int head,
                     bool reads_q) {
@@ -87,8 +119,6 @@ HeadRows RowsOfHead(const DeltaRuleShape& shape, const DeltaRuleInputs& in, int6
   const bool scalar =
       shape.gate == GateKind::kScalarSoftplus || shape.gate == GateKind::kScalarPreactivated;
   const int64_t gate_column = static_cast<int64_t>(head) * (scalar ? 1 : shape.key_dim);
-  const bool preactivated =
-      shape.gate == GateKind::kScalarPreactivated || shape.gate == GateKind::kChannelPreactivated;
   HeadRows rows;
   if (reads_q) {
     rows.q = At(in.q, row, key_column);
@@ -101,10 +131,10 @@ HeadRows RowsOfHead(const DeltaRuleShape& shape, const DeltaRuleInputs& in, int6
   if (shape.gate != GateKind::kNone) {
     rows.f = At(in.f, row, gate_column);
     rows.f_stride = in.f.row_stride;
-    if (!preactivated) {
-      rows.a_log = in.a_log + head;
-      if (in.dt_bias != nullptr) rows.dt_bias = in.dt_bias + gate_column;
+    if (!IsPreactivated(shape.gate) && in.dt_bias != nullptr) {
+      rows.dt_bias = in.dt_bias + gate_column;
     }
+    SetGateScale(shape, in, head, rows);
   }
   if (shape.write == WriteRule::kDelta) {
     rows.beta = At(in.beta, row, head);

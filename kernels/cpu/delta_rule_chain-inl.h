@@ -120,7 +120,8 @@ HWY_NOINLINE void ReadOutputs(const DeltaRuleShape& shape, const PanelRows& rows
   }
 }
 
-// S = Diag(decay) S + (K decayed to the end)^T E.
+// S = Diag(decay) S + (K decayed to the end)^T E. The product is summed on its own, so that the
+// state is rounded once a block and not once a token.
 HWY_NOINLINE void WriteState(const DeltaRuleShape& shape, const PanelRows& rows, int column,
                              float* state, const BlockScratch& scratch) {
   const F32 d;
@@ -129,14 +130,16 @@ HWY_NOINLINE void WriteState(const DeltaRuleShape& shape, const PanelRows& rows,
     rows.next_block->Next();
     float* to = state + k0 * kPanelColumns;
     ChainTile tile;
+    tile.SetZero();
+    tile.template Add<Sign::kPlus, 1, kMaxDim, kPanelColumns>(scratch.key_down[0] + k0, e,
+                                                              rows.count);
     for (int r = 0; r < kTileRows; ++r) {
       const Vec decay = hn::Set(d, scratch.decay[k0 + r]);
       for (int c = 0; c < kTileVecs; ++c) {
-        tile.sum[r][c] = hn::Mul(hn::Load(d, to + r * kPanelColumns + c * kLanes), decay);
+        const Vec before = hn::Load(d, to + r * kPanelColumns + c * kLanes);
+        tile.sum[r][c] = hn::MulAdd(before, decay, tile.sum[r][c]);
       }
     }
-    tile.template Add<Sign::kPlus, 1, kMaxDim, kPanelColumns>(scratch.key_down[0] + k0, e,
-                                                              rows.count);
     tile.template Store<kPanelColumns>(to);
   }
 }

@@ -17,6 +17,8 @@ inline constexpr int kMaxDim = 128;  // largest K and V
 inline constexpr int kPanelColumns = 32;
 inline constexpr int kMaxPanels = 2 * kMaxDim / kPanelColumns;  // V of a state, K of a summary's M
 
+inline constexpr double kLog2E = 1.4426950408889634074;
+
 // One head's columns of the packed rows, at the sequence's first row. Strides in elements.
 struct HeadRows {
   const float* q = nullptr;     // [rows, K]; nullptr: not read
@@ -29,7 +31,8 @@ struct HeadRows {
   int64_t v_stride = 0;
   int64_t f_stride = 0;
   int64_t beta_stride = 0;
-  const float* a_log = nullptr;    // [1]
+  double gate_scale = 0.0;         // log2 decay = gate_scale * (softplus, sigmoid or f itself)
+  float gate_rate = 0.0f;          // exp(a_log), inside the lower bound's sigmoid
   const float* dt_bias = nullptr;  // [K] or [1], by the gate kind; nullptr: 0
 };
 
@@ -88,7 +91,7 @@ struct alignas(64) BlockScratch {
   float up[kMaxDim];  // of the newest row
   float down[kMaxDim];
   float decay[kMaxDim];                      // 2^G at the block's last row
-  float log_decay[kMaxDim];                  // of one row, natural logarithm
+  float gate[kMaxDim];                       // of one row, before gate_scale
   double cumulative[kMaxDim];                // G
   float written[kBlockRows][kPanelColumns];  // E of one panel of columns
   float state[kMaxPanels][kMaxDim][kPanelColumns];

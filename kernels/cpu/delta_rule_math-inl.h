@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
+#include "kernels/cpu/delta_rule_head.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace deltafill::kernels::cpu::HWY_NAMESPACE {
@@ -26,8 +27,6 @@ using Vec = hn::Vec<F32>;
 using IntVec = hn::Vec<I32>;
 
 inline constexpr int kLanes = hn::MaxLanes(F32());
-
-inline constexpr double kLog2E = 1.4426950408889634074;
 
 // 2^x and 2^-x for |x| <= 1/2, within 1 ulp: cosh(x ln 2) -/+ sinh(x ln 2), Taylor to x^7.
 HWY_INLINE void Exp2Both(Vec x, Vec& up, Vec& down) {
@@ -66,12 +65,6 @@ HWY_INLINE Vec ExpOfNegative(Vec x) {
   Vec up, down;
   Exp2Both(fraction, up, down);
   return hn::Mul(up, PowerOfTwo(hn::ConvertTo(di, whole)));
-}
-
-HWY_INLINE Vec Exp(Vec x) {
-  const F32 d;
-  const Vec magnitude = ExpOfNegative(hn::Neg(hn::Abs(x)));
-  return hn::IfThenElse(hn::Gt(x, hn::Zero(d)), hn::Div(hn::Set(d, 1.0f), magnitude), magnitude);
 }
 
 HWY_INLINE Vec Sigmoid(Vec x) {

@@ -20,66 +20,57 @@ HWY_INLINE bool IsScalarGate(GateKind gate) {
   return gate == GateKind::kScalarSoftplus || gate == GateKind::kScalarPreactivated;
 }
 
-// The log decay of raw gate inputs, clamped to [-128, 0].
-HWY_INLINE Vec LogDecay(const DeltaRuleShape& shape, Vec rate, Vec f, Vec dt_bias) {
-  const F32 d;
-  Vec g = f;
-  switch (shape.gate) {
-    case GateKind::kNone:
-      return hn::Zero(d);
+// What gate_scale turns into the log2 decay.
+HWY_INLINE Vec Gate(GateKind gate, Vec rate, Vec f, Vec dt_bias) {
+  switch (gate) {
     case GateKind::kScalarSoftplus:
     case GateKind::kChannelSoftplus:
-      g = hn::Neg(hn::Mul(rate, Softplus(hn::Add(f, dt_bias))));
-      break;
+      return Softplus(hn::Add(f, dt_bias));
     case GateKind::kChannelLowerBound:
-      g = hn::Mul(hn::Set(d, shape.lower_bound), Sigmoid(hn::Mul(rate, hn::Add(f, dt_bias))));
-      break;
-    case GateKind::kScalarPreactivated:
-    case GateKind::kChannelPreactivated:
-      break;
+      return Sigmoid(hn::Mul(rate, hn::Add(f, dt_bias)));
+    default:
+      return f;
   }
-  // Written so that NaN stays.
-  const Vec floor = hn::Set(d, -128.0f);
-  g = hn::IfThenElse(hn::Lt(g, floor), floor, g);
-  return hn::IfThenZeroElse(hn::Gt(g, hn::Zero(d)), g);
 }
 
-// Fills scratch.log_decay with row `row`'s K log decays.
-HWY_NOINLINE void LogDecayRow(const DeltaRuleShape& shape, const HeadRows& in, Vec rate,
-                              int64_t row, BlockScratch& scratch) {
+// Fills scratch.gate with row `row`'s K gates.
+HWY_NOINLINE void GateRow(const DeltaRuleShape& shape, const HeadRows& in, int64_t row,
+                          BlockScratch& scratch) {
   const F32 d;
+  const Vec rate = hn::Set(d, in.gate_rate);
   const bool has_bias = in.dt_bias != nullptr;
   if (IsScalarGate(shape.gate)) {
     const Vec bias = hn::Set(d, has_bias ? in.dt_bias[0] : 0.0f);
-    const Vec g = LogDecay(shape, rate, hn::Set(d, in.f[row * in.f_stride]), bias);
-    for (int c = 0; c < shape.key_dim; c += kLanes) hn::Store(g, d, scratch.log_decay + c);
+    const Vec gate = Gate(shape.gate, rate, hn::Set(d, in.f[row * in.f_stride]), bias);
+    for (int c = 0; c < shape.key_dim; c += kLanes) hn::Store(gate, d, scratch.gate + c);
     return;
   }
   const float* f = in.f + row * in.f_stride;
   for (int c = 0; c < shape.key_dim; c += kLanes) {
     const Vec bias = has_bias ? hn::LoadU(d, in.dt_bias + c) : hn::Zero(d);
-    hn::Store(LogDecay(shape, rate, hn::LoadU(d, f + c), bias), d, scratch.log_decay + c);
+    hn::Store(Gate(shape.gate, rate, hn::LoadU(d, f + c), bias), d, scratch.gate + c);
   }
 }
 
-// exp(a_log), used by gates that have one.
-HWY_INLINE Vec GateRate(const HeadRows& in) {
-  const F32 d;
-  return in.a_log == nullptr ? hn::Set(d, 1.0f) : Exp(hn::Set(d, *in.a_log));
-}
-
-// Adds log_decay to the cumulative sum, in fp64, and splits it into whole[] and 2^fraction.
-HWY_NOINLINE void Accumulate(int key_dim, BlockScratch& scratch, int32_t* whole) {
+// Adds a row's log2 decays to the cumulative sum and splits it into whole[] and 2^fraction. In fp64
+// from the gate on: a scale rounded to fp32 would be wrong in the same direction at every token.
+HWY_NOINLINE void Accumulate(int key_dim, double gate_scale, BlockScratch& scratch,
+                             int32_t* whole) {
   const F32 d;
   const F64 dd;
   const F32Half dh;
   const I32Half dih;
   constexpr int kHalf = hn::MaxLanes(F64());
-  const auto log2_e = hn::Set(dd, kLog2E);
+  const auto scale = hn::Set(dd, gate_scale);
+  const auto zero = hn::Zero(dd);
+  const auto floor = hn::Set(dd, -128.0 * kLog2E);
   alignas(64) float fraction[kMaxDim];
   for (int c = 0; c < key_dim; c += kHalf) {
-    const auto g = hn::PromoteTo(dd, hn::Load(dh, scratch.log_decay + c));
-    const auto sum = hn::MulAdd(g, log2_e, hn::Load(dd, scratch.cumulative + c));
+    auto step = hn::Mul(hn::PromoteTo(dd, hn::Load(dh, scratch.gate + c)), scale);
+    // Written so that NaN stays.
+    step = hn::IfThenElse(hn::Lt(step, floor), floor, step);
+    step = hn::IfThenZeroElse(hn::Gt(step, zero), step);
+    const auto sum = hn::Add(step, hn::Load(dd, scratch.cumulative + c));
     hn::Store(sum, dd, scratch.cumulative + c);
     const auto rounded = hn::Round(sum);
     hn::Store(hn::DemoteTo(dih, rounded), dih, whole + c);
@@ -139,15 +130,14 @@ HWY_INLINE void BetaRows(const DeltaRuleShape& shape, const HeadRows& in, int64_
 }
 
 // Row i of the block from input row `row`: everything that does not need later rows.
-HWY_NOINLINE void DecayedRow(const HeadRun& run, Vec rate, int64_t row, int i,
-                             BlockScratch& scratch) {
+HWY_NOINLINE void DecayedRow(const HeadRun& run, int64_t row, int i, BlockScratch& scratch) {
   const F32 d;
   const I32 di;
   const int key_dim = run.shape.key_dim;
   const float* k = run.in.k + row * run.in.k_stride;
   if (run.shape.gate != GateKind::kNone) {
-    LogDecayRow(run.shape, run.in, rate, row, scratch);
-    Accumulate(key_dim, scratch, scratch.whole[i]);
+    GateRow(run.shape, run.in, row, scratch);
+    Accumulate(key_dim, run.in.gate_scale, scratch, scratch.whole[i]);
   } else {
     std::memset(scratch.whole[i], 0, sizeof(scratch.whole[i]));
   }
@@ -184,7 +174,6 @@ HWY_INLINE void PadRow(int i, BlockScratch& scratch) {
 
 // Rows [row, row + count) of the sequence as a block. Returns the rows with padding.
 HWY_INLINE int DecayedRows(const HeadRun& run, int64_t row, int count, BlockScratch& scratch) {
-  const Vec rate = GateRate(run.in);
   ResetDecay(scratch);
   RowScales(run.shape, run.in.k + row * run.in.k_stride, run.in.k_stride, count, 1.0f,
             scratch.key_scale);
@@ -192,7 +181,7 @@ HWY_INLINE int DecayedRows(const HeadRun& run, int64_t row, int count, BlockScra
     RowScales(run.shape, run.in.q + row * run.in.q_stride, run.in.q_stride, count,
               run.shape.query_scale, scratch.query_scale);
   }
-  for (int i = 0; i < count; ++i) DecayedRow(run, rate, row + i, i, scratch);
+  for (int i = 0; i < count; ++i) DecayedRow(run, row + i, i, scratch);
   int padded = count;
   for (; padded % kSubRows != 0; ++padded) PadRow(padded, scratch);
   if (run.shape.write == WriteRule::kDelta) {

@@ -30,8 +30,8 @@ HWY_INLINE void PrepareStep(const HeadStep& step, BlockScratch& scratch, StepTok
   const DeltaRuleShape& shape = step.shape;
   ResetDecay(scratch);
   if (shape.gate != GateKind::kNone) {
-    LogDecayRow(shape, step.in, GateRate(step.in), 0, scratch);
-    Accumulate(shape.key_dim, scratch, scratch.whole[0]);
+    GateRow(shape, step.in, 0, scratch);
+    Accumulate(shape.key_dim, step.in.gate_scale, scratch, scratch.whole[0]);
   } else {
     std::memset(scratch.whole[0], 0, sizeof(scratch.whole[0]));
   }

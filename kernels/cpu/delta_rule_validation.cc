@@ -10,7 +10,7 @@ namespace deltafill::kernels::cpu {
 namespace {
 
 Status Invalid(const std::string& field, int64_t index, const std::string& limit) {
-  return InvalidArgument(field + "[" + std::to_string(index) + "] " + limit);
+  return InvalidArgument(field + "[" + std::to_string(index) + "]" + limit);
 }
 
 bool IsHeadDim(int dim) { return dim == 32 || dim == 64 || dim == 128; }
@@ -107,12 +107,12 @@ Status ValidateInputs(const DeltaRuleShape& shape, const DeltaRuleInputs& in, in
 Status ValidateOffsets(SequenceOffsets offsets) {
   if (offsets.empty()) return InvalidArgument("offsets is empty, must have sequences + 1 elements");
   if (offsets[0] != 0) {
-    return Invalid("offsets", 0, "is " + std::to_string(offsets[0]) + ", must be 0");
+    return Invalid("offsets", 0, " is " + std::to_string(offsets[0]) + ", must be 0");
   }
   for (size_t i = 1; i < offsets.size(); ++i) {
     if (offsets[i] < offsets[i - 1]) {
       return Invalid("offsets", static_cast<int64_t>(i),
-                     "is " + std::to_string(offsets[i]) + ", must be >= offsets[" +
+                     " is " + std::to_string(offsets[i]) + ", must be >= offsets[" +
                          std::to_string(i - 1) + "], " + std::to_string(offsets[i - 1]));
     }
   }
@@ -141,7 +141,7 @@ Status ValidateCheckpoints(SequenceOffsets offsets, std::span<const StateCheckpo
     const StateCheckpoint& before = checkpoints[i - 1];
     if (checkpoint.sequence < before.sequence ||
         (checkpoint.sequence == before.sequence && checkpoint.tokens < before.tokens)) {
-      return Invalid("checkpoints", index, "must ascend by (sequence, tokens)");
+      return Invalid("checkpoints", index, " must ascend by (sequence, tokens)");
     }
   }
   return {};
@@ -182,7 +182,7 @@ Status ValidateStep(const DeltaRuleStepParams& params) {
   if (params.states == nullptr) return InvalidArgument("states is null");
   std::vector<const float*> states(params.states, params.states + params.batch);
   for (int64_t i = 0; i < params.batch; ++i) {
-    if (states[i] == nullptr) return Invalid("states", i, "is null");
+    if (states[i] == nullptr) return Invalid("states", i, " is null");
   }
   std::sort(states.begin(), states.end());
   if (std::adjacent_find(states.begin(), states.end()) != states.end()) {

@@ -213,7 +213,7 @@ ForwardCall SingleSequence(const DeltaRuleShape& shape, const DeltaRuleRows& row
   return call;
 }
 
-ForwardResult Run(const ForwardCall& call) {
+ForwardResult RunForward(const ForwardCall& call) {
   const size_t sequences = call.offsets.size() - 1;
   const int64_t state_size = StateSize(call.shape);
   const PaddedInputs inputs(call.rows, call.padding);

@@ -57,7 +57,7 @@ struct ForwardResult {
 };
 
 // Runs the call with outputs filled with NaN and guarded on all sides.
-ForwardResult Run(const ForwardCall& call);
+ForwardResult RunForward(const ForwardCall& call);
 
 // One sequence from the zero state.
 ForwardCall SingleSequence(const kernels::DeltaRuleShape& shape, const DeltaRuleRows& rows);

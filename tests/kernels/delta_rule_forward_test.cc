@@ -30,7 +30,7 @@ ForwardErrors CompareSequence(const DeltaRuleShape& shape, const DeltaRuleRows& 
   ForwardCall call = SingleSequence(shape, rows);
   call.initial_states = {initial_state};
   call.padding = 5;
-  const ForwardResult actual = Run(call);
+  const ForwardResult actual = RunForward(call);
   EXPECT_EQ(actual.error, "");
   std::vector<double> state =
       initial_state.empty() ? std::vector<double>(StateSize(shape)) : Widened(initial_state);
