@@ -1,0 +1,23 @@
+// ListStates: the tenant's states, a page at a time.
+#include "coordinator/front/describe.h"
+#include "coordinator/front/limits.h"
+#include "coordinator/front/operations.h"
+#include "coordinator/front/request_check.h"
+#include "proto/prefill.pb.h"
+
+namespace deltafill {
+
+absl::Status ListStates(FrontContext& context, const Call& call,
+                        const v1::ListStatesRequest& request, v1::ListStatesResponse* response) {
+  if (absl::Status status = CheckListStatesRequest(request); !status.ok()) return status;
+  const size_t limit = request.limit() == 0 ? kListLimitDefault : request.limit();
+  absl::StatusOr<ManifestPage> page = context.store.List(call.tenant, request.page(), limit);
+  if (!page.ok()) return page.status();
+  for (const Manifest& manifest : page->manifests) {
+    DescribeState(manifest, 0, response->add_states());
+  }
+  response->set_next_page(page->next_page);
+  return absl::OkStatus();
+}
+
+}  // namespace deltafill

@@ -1,0 +1,16 @@
+// The coordinator's log lines. Prompt tokens, texts and handles never go here.
+#ifndef DELTAFILL_COORDINATOR_FRONT_LOG_H_
+#define DELTAFILL_COORDINATOR_FRONT_LOG_H_
+
+#include <string_view>
+
+namespace deltafill {
+
+// Thread-safe; to the process's default log (standard error unless set otherwise).
+void LogNotice(std::string_view message);
+void LogWarning(std::string_view message);
+void LogError(std::string_view message);
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_COORDINATOR_FRONT_LOG_H_

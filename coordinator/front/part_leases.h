@@ -1,0 +1,35 @@
+// Leases of parts that were put but belong to no manifest yet.
+#ifndef DELTAFILL_COORDINATOR_FRONT_PART_LEASES_H_
+#define DELTAFILL_COORDINATOR_FRONT_PART_LEASES_H_
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "statestore/store.h"
+
+namespace deltafill {
+
+std::vector<uint64_t> LeaseIds(std::span<const PartReceipt> parts);
+
+// Gives the leases back. A failure is logged and costs nothing but space until the leases end.
+void ReleaseParts(StateStore& store, std::span<const PartReceipt> parts);
+
+// Holds the leases of parts while they are read, and gives them back.
+class LeasedParts {
+ public:
+  LeasedParts(StateStore& store, std::vector<PartReceipt> parts)
+      : store_(store), parts_(std::move(parts)) {}
+  ~LeasedParts() { ReleaseParts(store_, parts_); }
+  LeasedParts(const LeasedParts&) = delete;
+  LeasedParts& operator=(const LeasedParts&) = delete;
+
+ private:
+  StateStore& store_;
+  const std::vector<PartReceipt> parts_;
+};
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_COORDINATOR_FRONT_PART_LEASES_H_

@@ -1,0 +1,199 @@
+#include "coordinator/front/prefill_run.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/front/limits.h"
+#include "coordinator/front/log.h"
+#include "coordinator/front/part_leases.h"
+
+namespace deltafill {
+namespace {
+
+double SecondsSince(ProgressRate::Clock::time_point start) {
+  return std::chrono::duration<double>(ProgressRate::Clock::now() - start).count();
+}
+
+std::vector<uint64_t> WantedBoundaries(const PrefillAsk& ask, uint64_t final_boundary,
+                                       uint64_t base) {
+  std::map<uint64_t, bool> wanted;
+  for (const RequestedBoundary& requested : ask.requested) wanted[requested.boundary] = true;
+  if (final_boundary > base) wanted[final_boundary] = true;
+  std::vector<uint64_t> boundaries;
+  for (const auto& [boundary, unused] : wanted) boundaries.push_back(boundary);
+  return boundaries;
+}
+
+}  // namespace
+
+PrefillRun::PrefillRun(StateStore& store, PromptEngine& engine, const KeyedPrompt& prompt,
+                       const PrefillAsk& ask, PrefillListener& listener,
+                       const std::function<bool()>& cancelled)
+    : store_(store),
+      engine_(engine),
+      prompt_(prompt),
+      ask_(ask),
+      listener_(listener),
+      cancelled_(cancelled),
+      final_boundary_(FinalBoundary(prompt.TokenCount())),
+      wanted_(WantedBoundaries(ask, final_boundary_, prompt.base)),
+      rate_(0, prompt.TokenCount(), ProgressRate::Clock::now()),
+      computed_at_(ProgressRate::Clock::now()) {}
+
+absl::StatusOr<PrefillOutcome> PrefillRun::Run() {
+  absl::Status status;
+  for (int submission = 1; submission <= kSubmissionsMax; ++submission) {
+    const auto lookup_start = ProgressRate::Clock::now();
+    absl::StatusOr<PrefillStart> start =
+        PlanStart(store_, prompt_, wanted_, ask_.no_resume && submission == 1, engine_.Models());
+    outcome_.lookup_s += SecondsSince(lookup_start);
+    if (!start.ok()) return start.status();
+    start_ = *std::move(start);
+    for (const auto& [boundary, manifest] : start_.stored) {
+      if (!present_.contains(boundary)) present_[boundary] = FromManifest(manifest);
+    }
+    status = Submit();
+    if (!absl::IsDataLoss(status) || Abandoned()) break;
+    LogWarning(absl::StrCat("a start state at token ", start_.start.boundary,
+                            " is damaged; looking up again: ", status.ToString()));
+    attempts_before_ = attempt_;
+  }
+  if (!listening_.ok()) return listening_;
+  if (!status.ok()) return status;
+  if (status = CheckComplete(); !status.ok()) return status;
+  Conclude();
+  return outcome_;
+}
+
+void PrefillRun::Conclude() {
+  if (final_boundary_ > prompt_.base) {
+    outcome_.final_state = present_[final_boundary_];
+  } else {
+    outcome_.final_state.state = prompt_.base_key;
+    outcome_.final_state.boundary = prompt_.base;
+    outcome_.final_state.parts = start_.start.parts;
+    outcome_.final_state.bytes = PartBytes(start_.start.parts);
+  }
+  outcome_.cached_tokens = start_.start.boundary;
+  outcome_.miss_reason = start_.miss_reason;
+}
+
+absl::Status PrefillRun::Submit() {
+  const auto now = ProgressRate::Clock::now();
+  rate_ = ProgressRate(start_.start.boundary, prompt_.TokenCount(), now);
+  computed_at_ = now;
+  if (start_.missing.empty() && (!ask_.return_logits || logits_sent_)) {
+    PlanSummary nothing;
+    nothing.schedule = "none";
+    nothing.why = "every state asked for is stored";
+    Accept(nothing);
+    ReportStored();
+    return absl::OkStatus();
+  }
+  auto session = std::make_shared<PromptSession>();
+  absl::StatusOr<PromptNumber> number = engine_.SubmitPrefill(MakeWork(), session);
+  if (!number.ok()) return number.status();
+  return DrainPrompt(
+      engine_, store_, *number, *session, [this] { return Abandoned(); },
+      [this](PromptEvent& event) { return Handle(event); });
+}
+
+PrefillWork PrefillRun::MakeWork() const {
+  PrefillWork work;
+  work.fingerprint = prompt_.model.fingerprint;
+  work.numerics = prompt_.model.numerics;
+  work.tenant = prompt_.tenant;
+  auto tokens = std::make_shared<std::vector<uint32_t>>();
+  tokens->reserve(prompt_.TokenCount());
+  tokens->resize(prompt_.base);  // never read: the start is not before it
+  tokens->insert(tokens->end(), prompt_.tokens.begin(), prompt_.tokens.end());
+  work.tokens = std::move(tokens);
+  work.start = start_.start;
+  work.boundaries = start_.missing;
+  work.last_logits = ask_.return_logits && !logits_sent_;
+  work.any_exactness = ask_.any_exactness;
+  work.schedule = ask_.schedule;
+  return work;
+}
+
+absl::Status PrefillRun::Handle(PromptEvent& event) {
+  if (const auto* stored = std::get_if<StoredBoundary>(&event)) return HandleStored(*stored);
+  if (const auto* planned = std::get_if<PlannedEvent>(&event)) {
+    attempt_ = attempts_before_ + planned->attempt;
+    Accept(planned->plan);
+    ReportStored();
+  }
+  if (const auto* progress = std::get_if<ProgressEvent>(&event)) HandleProgress(*progress);
+  if (const auto* logits = std::get_if<LogitsEvent>(&event)) HandleLogits(*logits);
+  if (const auto* finished = std::get_if<FinishedEvent>(&event)) HandleFinished(*finished);
+  return absl::OkStatus();
+}
+
+void PrefillRun::Accept(const PlanSummary& plan) {
+  outcome_.schedule = plan.schedule;
+  if (accepted_ || !listening_.ok()) return;
+  accepted_ = true;
+  listening_ = listener_.OnAccepted(start_.start.boundary, start_.miss_reason, plan);
+}
+
+void PrefillRun::HandleProgress(const ProgressEvent& progress) {
+  const auto now = ProgressRate::Clock::now();
+  if (progress.tokens_done < prompt_.TokenCount()) computed_at_ = now;
+  const std::optional<ProgressReport> report = rate_.Update(progress.tokens_done, now);
+  if (!report.has_value() || !listening_.ok()) return;
+  listening_ = listener_.OnProgress(*report, attempts_before_ + progress.attempt);
+}
+
+void PrefillRun::HandleLogits(const LogitsEvent& logits) {
+  if (logits_sent_ || !ask_.return_logits || !listening_.ok()) return;
+  logits_sent_ = true;
+  listening_ = listener_.OnLogits(logits.values);
+}
+
+absl::Status PrefillRun::HandleStored(const StoredBoundary& stored) {
+  if (!std::binary_search(start_.missing.begin(), start_.missing.end(), stored.boundary)) {
+    LogWarning(absl::StrCat("a state at token ", stored.boundary, " that nobody asked for"));
+    ReleaseParts(store_, stored.parts);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<PublishedState> published =
+      PublishBoundary(store_, prompt_, prompt_.KeyAt(stored.boundary), stored);
+  if (!published.ok()) return published.status();
+  present_[stored.boundary] = *published;
+  Report(*published);
+  return absl::OkStatus();
+}
+
+void PrefillRun::HandleFinished(const FinishedEvent& finished) {
+  outcome_.work.queue_s += finished.timings.queue_s;
+  outcome_.work.compute_s += finished.timings.compute_s;
+  outcome_.work.stall_s += finished.timings.stall_s;
+  outcome_.work.tokens_computed += finished.timings.tokens_computed;
+  outcome_.save_s = SecondsSince(computed_at_);
+}
+
+void PrefillRun::ReportStored() {
+  for (const auto& [boundary, state] : present_) Report(state);
+}
+
+void PrefillRun::Report(const PublishedState& state) {
+  const auto requested = std::lower_bound(
+      ask_.requested.begin(), ask_.requested.end(), state.boundary,
+      [](const RequestedBoundary& each, uint64_t boundary) { return each.boundary < boundary; });
+  if (requested == ask_.requested.end() || requested->boundary != state.boundary) return;
+  if (!listening_.ok() || !reported_.insert(state.boundary).second) return;
+  listening_ = listener_.OnCheckpoint(*requested, state);
+}
+
+absl::Status PrefillRun::CheckComplete() const {
+  for (uint64_t boundary : wanted_) {
+    if (present_.contains(boundary)) continue;
+    return absl::InternalError(absl::StrCat("the state at token ", boundary,
+                                            " was not stored although the prompt is done"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace deltafill

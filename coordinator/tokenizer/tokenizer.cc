@@ -1,0 +1,16 @@
+#include "coordinator/tokenizer/tokenizer.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "coordinator/tokenizer/bytes_tokenizer.h"
+
+namespace deltafill {
+
+absl::StatusOr<std::shared_ptr<const Tokenizer>> NewTokenizer(std::string_view kind,
+                                                              std::string_view file) {
+  if (kind == "bytes") return NewBytesTokenizer(file);
+  return absl::UnimplementedError(absl::StrCat("tokenizer kind \"", std::string(kind),
+                                               "\" is not there; there is \"bytes\""));
+}
+
+}  // namespace deltafill
