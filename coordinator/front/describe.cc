@@ -33,6 +33,7 @@ void DescribeState(const Manifest& manifest, size_t tail_tokens,
   description->set_bytes(PartBytes(manifest.parts));
   description->set_created_unix_ms(manifest.created_unix_ms);
   description->set_pinned(manifest.pinned);
+  description->set_damage(manifest.damage);
   for (const PartRef& part : manifest.parts) {
     v1::PartDescription* described = description->add_parts();
     described->set_id(part.id.ToHex());

@@ -2,10 +2,21 @@
 
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "statestore/prefix_key.h"
 
 namespace deltafill {
+namespace {
+
+// A state of the tenant's own that is damaged is missing as well, and may say why.
+absl::Status Missing(const absl::Status& status, std::string_view field) {
+  const absl::string_view message = status.message();
+  if (!absl::StrContains(message, "is damaged: ")) return StateNotFound(field);
+  return absl::NotFoundError(absl::StrCat(std::string(field), ": ", message));
+}
+
+}  // namespace
 
 absl::Status StateNotFound(std::string_view field) {
   return absl::NotFoundError(absl::StrCat(
@@ -22,7 +33,7 @@ absl::StatusOr<Manifest> FindState(StateStore& store, std::string_view tenant,
                                    std::span<const ServedModel> served, std::string_view field) {
   if (!ref.zero) {
     absl::StatusOr<Manifest> manifest = store.GetManifest(tenant, ref.state);
-    if (absl::IsNotFound(manifest.status())) return StateNotFound(field);
+    if (absl::IsNotFound(manifest.status())) return Missing(manifest.status(), field);
     return manifest;
   }
   for (const ServedModel& model : served) {
