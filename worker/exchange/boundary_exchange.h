@@ -1,10 +1,10 @@
 // Handing boundary states from the worker of one range to the worker of the next. One interface;
 // transports: in process (memory), gRPC between processes, NCCL between GPUs later.
 //
-// Credits: a receiver reserves one prefix state a range when the coordinator gives it the range, and
-// the coordinator bounds the ranges queued on a worker; a message is only sent to a worker that was
-// given its range first. Messages carry their address (attempt, range, layer, kind), so they may
-// arrive in any order and a slow prompt never blocks another.
+// Credits: a receiver reserves one prefix state a range when the coordinator gives it the range,
+// and the coordinator bounds the ranges queued on a worker; a message is only sent to a worker that
+// was given its range first. Messages carry their address (attempt, range, layer, kind), so they
+// may arrive in any order and a slow prompt never blocks another.
 #ifndef DELTAFILL_WORKER_EXCHANGE_BOUNDARY_EXCHANGE_H_
 #define DELTAFILL_WORKER_EXCHANGE_BOUNDARY_EXCHANGE_H_
 
@@ -55,8 +55,8 @@ class BoundaryExchange {
   virtual absl::Status Publish(const BoundaryAddress& address, std::span<const std::byte> bytes,
                                std::span<const ExchangeTarget> targets) = 0;
 
-  // Blocks until the state is there and moves it out; each state can be taken once. CANCELLED if the
-  // range is not reserved (any more): its attempt was aborted or a newer one is known.
+  // Blocks until the state is there and moves it out; each state can be taken once. CANCELLED if
+  // the range is not reserved (any more): its attempt was aborted or a newer one is known.
   virtual absl::StatusOr<std::vector<std::byte>> Await(const BoundaryAddress& address) = 0;
 
   // Wakes waiters, frees what was received, and drops later messages of this and older attempts.

@@ -85,11 +85,11 @@ struct ExchangeLink::Core {
   // Guarded by mutex.
   std::deque<Message> unacknowledged;  // oldest first
   size_t unacknowledged_bytes = 0;
-  size_t written = 0;       // of unacknowledged, on the present stream
+  size_t written = 0;  // of unacknowledged, on the present stream
   bool connected = false;
   bool stream_ended = false;
   bool stopping = false;
-  uint64_t losses = 0;      // times the peer was given up
+  uint64_t losses = 0;  // times the peer was given up
   absl::Status last_loss;
   Clock::time_point last_progress;
   grpc::ClientContext* context = nullptr;  // of the present stream
@@ -170,9 +170,8 @@ grpc::Status ExchangeLink::Core::RunStream() {
     Message message;
     {
       std::unique_lock lock(mutex);
-      changed.wait(lock, [this] {
-        return stopping || stream_ended || written < unacknowledged.size();
-      });
+      changed.wait(lock,
+                   [this] { return stopping || stream_ended || written < unacknowledged.size(); });
       if (stopping || stream_ended) break;
       message = unacknowledged[written++];
     }
@@ -191,7 +190,8 @@ grpc::Status ExchangeLink::Core::RunStream() {
 }
 
 bool ExchangeLink::Core::WriteMessage(
-    grpc::ClientReaderWriter<v1::BoundaryMessage, v1::BoundaryAck>& stream, const Message& message) {
+    grpc::ClientReaderWriter<v1::BoundaryMessage, v1::BoundaryAck>& stream,
+    const Message& message) {
   v1::BoundaryMessage piece;
   piece.mutable_attempt()->set_prompt(message.address.attempt.prompt);
   piece.mutable_attempt()->set_attempt(message.address.attempt.attempt);

@@ -42,7 +42,8 @@ class ExchangeLink {
   // UNAVAILABLE naming the worker once it is lost; the next Send tries it again.
   absl::Status Send(const BoundaryAddress& address, std::span<const std::byte> bytes);
 
-  // Waits until everything is acknowledged; false if that did not happen in time or the peer is lost.
+  // Waits until everything is acknowledged; false if that did not happen in time or the peer is
+  // lost.
   bool Flush(std::chrono::milliseconds timeout);
 
  private:

@@ -34,8 +34,8 @@ class Reassembly {
       absl::StatusOr<size_t> expected = mailbox_.ExpectedBytes(address.layer, address.kind);
       if (!expected.ok()) return expected.status();
       if (piece.total_bytes() != *expected) {
-        return absl::InvalidArgumentError(absl::StrCat("total_bytes: is ", piece.total_bytes(),
-                                                       ", the model's is ", *expected));
+        return absl::InvalidArgumentError(
+            absl::StrCat("total_bytes: is ", piece.total_bytes(), ", the model's is ", *expected));
       }
       address_ = address;
       bytes_.resize(*expected);

@@ -13,7 +13,8 @@ namespace deltafill {
 // Owns its port until destroyed; destruction ends the streams of all peers.
 class ExchangeServer {
  public:
-  // listen: "host:port", port 0 for any free one. UNAVAILABLE naming the address if it cannot be had.
+  // listen: "host:port", port 0 for any free one. UNAVAILABLE naming the address if it cannot be
+  // had.
   static absl::StatusOr<std::unique_ptr<ExchangeServer>> Start(const std::string& listen,
                                                                std::shared_ptr<Mailbox> mailbox);
   ~ExchangeServer();

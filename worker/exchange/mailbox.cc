@@ -37,7 +37,8 @@ Mailbox::PromptMark& Mailbox::Mark(uint64_t prompt) {
     return found->second;
   }
   // Prompts that still have boxes are passed over; there are few of them, so this ends soon.
-  for (auto oldest = seen_.begin(); marks_.size() >= limits_.prompts_max && oldest != seen_.end();) {
+  for (auto oldest = seen_.begin();
+       marks_.size() >= limits_.prompts_max && oldest != seen_.end();) {
     const auto box = boxes_.lower_bound(BoxKey{{*oldest, 0}, 0});
     if (box != boxes_.end() && box->first.attempt.prompt == *oldest) {
       ++oldest;
@@ -149,7 +150,8 @@ absl::Status Mailbox::Deliver(const BoundaryAddress& address, std::vector<std::b
 }
 
 absl::StatusOr<std::vector<std::byte>> Mailbox::Await(const BoundaryAddress& address) {
-  if (absl::StatusOr<size_t> expected = ExpectedBytes(address.layer, address.kind); !expected.ok()) {
+  if (absl::StatusOr<size_t> expected = ExpectedBytes(address.layer, address.kind);
+      !expected.ok()) {
     return expected.status();
   }
   std::unique_lock lock(mutex_);
@@ -159,9 +161,9 @@ absl::StatusOr<std::vector<std::byte>> Mailbox::Await(const BoundaryAddress& add
     const auto state = box->second.states.find(EntryKey{address.layer, address.kind});
     if (state != box->second.states.end()) {
       if (!state->second.has_value()) {
-        return absl::FailedPreconditionError(absl::StrCat(
-            Describe(address.attempt), ", range ", address.range, ", layer ", address.layer,
-            ": the boundary state was taken before"));
+        return absl::FailedPreconditionError(absl::StrCat(Describe(address.attempt), ", range ",
+                                                          address.range, ", layer ", address.layer,
+                                                          ": the boundary state was taken before"));
       }
       std::vector<std::byte> bytes = std::move(*state->second);
       state->second.reset();

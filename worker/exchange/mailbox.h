@@ -23,7 +23,8 @@ namespace deltafill {
 
 struct MailboxLimits {
   // Messages may overtake the command that reserves their range. Past this many bytes of them the
-  // attempt of the oldest prompt among them is given up: its reservation fails with RESOURCE_EXHAUSTED.
+  // attempt of the oldest prompt among them is given up: its reservation fails with
+  // RESOURCE_EXHAUSTED.
   size_t unreserved_bytes_max = size_t{256} << 20;
   // Prompts whose newest attempt is remembered. Forgetting one (least recently seen first) can only
   // let a late message be kept until unreserved_bytes_max pushes it out.
@@ -46,8 +47,8 @@ class Mailbox {
   void AbortAll();
   void Release(const AttemptKey& attempt, uint32_t range);
 
-  // Takes a message in. OK also if it is dropped: of an old or aborted attempt, of a released range,
-  // or a repetition. INVALID_ARGUMENT if no entry has its layer, kind and size.
+  // Takes a message in. OK also if it is dropped: of an old or aborted attempt, of a released
+  // range, or a repetition. INVALID_ARGUMENT if no entry has its layer, kind and size.
   absl::Status Deliver(const BoundaryAddress& address, std::vector<std::byte> bytes);
 
   size_t bytes_held() const;
@@ -72,9 +73,9 @@ class Mailbox {
   // What is remembered of a prompt after its boxes are gone.
   struct PromptMark {
     uint32_t newest_attempt = 0;
-    bool aborted = false;        // newest_attempt
-    bool overflowed = false;     // aborted because its early messages found no room
-    uint64_t released_end = 0;   // ranges of newest_attempt below this have ended
+    bool aborted = false;       // newest_attempt
+    bool overflowed = false;    // aborted because its early messages found no room
+    uint64_t released_end = 0;  // ranges of newest_attempt below this have ended
     std::list<uint64_t>::iterator seen;
   };
 

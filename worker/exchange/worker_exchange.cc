@@ -17,6 +17,12 @@ WorkerExchange::WorkerExchange(std::shared_ptr<Mailbox> mailbox,
       lost_(std::move(lost)) {}
 
 WorkerExchange::~WorkerExchange() {
+  std::map<std::string, std::shared_ptr<ExchangeLink>> links;
+  {
+    std::lock_guard lock(mutex_);
+    links.swap(links_);
+  }
+  links.clear();  // their last callbacks find a whole object
   if (registry_ != nullptr && worker_.has_value()) registry_->Unregister(*worker_, mailbox_);
 }
 

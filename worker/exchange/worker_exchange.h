@@ -1,5 +1,5 @@
-// The state exchange of one worker: its own mailbox for what comes in, and for what goes out its own
-// mailbox, another one of this process, or a link, whichever the target's address says.
+// The state exchange of one worker: its own mailbox for what comes in, and for what goes out its
+// own mailbox, another one of this process, or a link, whichever the target's address says.
 #ifndef DELTAFILL_WORKER_EXCHANGE_WORKER_EXCHANGE_H_
 #define DELTAFILL_WORKER_EXCHANGE_WORKER_EXCHANGE_H_
 

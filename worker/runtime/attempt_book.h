@@ -42,8 +42,8 @@ class AttemptBook {
   // Sets every flag and forgets them all: for a worker whose coordinator went away.
   void AbortAll();
 
-  // Ends the attempt here and reports why, once an attempt. CANCELLED, or an attempt that was aborted
-  // before, is not reported.
+  // Ends the attempt here and reports why, once an attempt. CANCELLED, or an attempt that was
+  // aborted before, is not reported.
   void Fail(const AttemptKey& attempt, const absl::Status& status, bool stored_state_lost = false,
             bool peer_lost = false);
 

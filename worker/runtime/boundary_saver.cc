@@ -45,8 +45,8 @@ void BoundarySaver::Run() {
 absl::StatusOr<std::vector<PartReceipt>> BoundarySaver::Put(const SaveRequest& request) {
   DELTAFILL_TRY(CheckStateFinite(*layout_, request.state->bytes()));
   DELTAFILL_TRY(CheckLogitsFinite(request.logits, "last logits"));
-  DELTAFILL_TRY_ASSIGN(receipts, PutPrefixState(*store_, request.tenant, *layout_,
-                                                request.boundary, request.state->bytes()));
+  DELTAFILL_TRY_ASSIGN(receipts, PutPrefixState(*store_, request.tenant, *layout_, request.boundary,
+                                                request.state->bytes()));
   if (!request.logits.empty()) {
     DELTAFILL_TRY_ASSIGN(receipt,
                          PutLogits(*store_, request.tenant, request.boundary, request.logits));

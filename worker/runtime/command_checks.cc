@@ -14,10 +14,9 @@ absl::Status CheckTokens(uint64_t first_token, std::span<const uint32_t> tokens,
   if (tokens.empty()) return absl::InvalidArgumentError("tokens: empty");
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < static_cast<uint64_t>(vocabulary)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("tokens: id ", tokens[i], " at position ",
-                                                   first_token + i,
-                                                   " is not below the vocabulary size ",
-                                                   vocabulary));
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokens: id ", tokens[i], " at position ", first_token + i,
+                     " is not below the vocabulary size ", vocabulary));
   }
   return absl::OkStatus();
 }

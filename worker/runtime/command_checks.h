@@ -9,8 +9,8 @@
 
 namespace deltafill {
 
-// INVALID_ARGUMENT naming the field: first_token must be a multiple of 64, there must be at least one
-// token, and ids must be below the vocabulary's size.
+// INVALID_ARGUMENT naming the field: first_token must be a multiple of 64, there must be at least
+// one token, and ids must be below the vocabulary's size.
 absl::Status CheckTokens(uint64_t first_token, std::span<const uint32_t> tokens,
                          int64_t vocabulary);
 

@@ -1,5 +1,5 @@
-// What the coordinator asks of a worker, as plain structs (proto/worker.proto has the same messages;
-// wire.cc converts). Values are checked on conversion: see FromWire.
+// What the coordinator asks of a worker, as plain structs (proto/worker.proto has the same
+// messages; wire.cc converts). Values are checked on conversion: see FromWire.
 #ifndef DELTAFILL_WORKER_RUNTIME_COMMANDS_H_
 #define DELTAFILL_WORKER_RUNTIME_COMMANDS_H_
 
@@ -28,8 +28,8 @@ struct BoundaryWanted {
 struct RangeCommand {
   AttemptKey attempt;
   uint32_t range = 0;
-  uint64_t first_token = 0;       // a multiple of 64
-  std::vector<uint32_t> tokens;   // at least one
+  uint64_t first_token = 0;      // a multiple of 64
+  std::vector<uint32_t> tokens;  // at least one
   StateSource source;
   bool hand_on = false;
   ExchangeTarget next;                     // with hand_on

@@ -19,12 +19,12 @@ using Phase = DecodeSequence::Phase;
 absl::StatusOr<std::unique_ptr<DecodeLane>> DecodeLane::Create(const LaneParts& parts,
                                                                const DecodeLaneOptions& options) {
   if (options.rows_max < kBlockTokenCount || options.rows_max % kBlockTokenCount != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("rows_max: is ", options.rows_max,
-                                                   ", must be a positive multiple of 64"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("rows_max: is ", options.rows_max, ", must be a positive multiple of 64"));
   }
   if (options.batch_max < 1 || options.batch_max > options.rows_max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("batch_max: is ", options.batch_max, ", must be in [1, ", options.rows_max, "]"));
+    return absl::InvalidArgumentError(absl::StrCat("batch_max: is ", options.batch_max,
+                                                   ", must be in [1, ", options.rows_max, "]"));
   }
   if (options.threads < 1) return absl::InvalidArgumentError("threads: must be at least 1");
   std::unique_ptr<DecodeLane> lane(new DecodeLane(parts, options));
@@ -133,8 +133,8 @@ void DecodeLane::Fail(DecodeSequence& sequence, const absl::Status& status,
 
 absl::Status DecodeLane::Begin(DecodeSequence& sequence) {
   const DecodeCommand& command = sequence.command;
-  DELTAFILL_TRY(CheckTokens(command.first_token, command.tokens,
-                            static_cast<int64_t>(vocabulary_)));
+  DELTAFILL_TRY(
+      CheckTokens(command.first_token, command.tokens, static_cast<int64_t>(vocabulary_)));
   if (command.source.from == StateSource::From::kPeer) {
     return absl::InvalidArgumentError("source: decoding starts from a stored or zero state");
   }
@@ -146,9 +146,8 @@ absl::Status DecodeLane::Begin(DecodeSequence& sequence) {
   }
   if (command.source.from == StateSource::From::kStored) {
     sequence.current.is_zero = false;
-    absl::Status status =
-        LoadPrefixState(*parts_.store, command.source.parts, layout_, command.first_token,
-                        sequence.current.buffer->bytes());
+    absl::Status status = LoadPrefixState(*parts_.store, command.source.parts, layout_,
+                                          command.first_token, sequence.current.buffer->bytes());
     if (absl::IsDataLoss(status)) {
       Fail(sequence, status, true);
       return absl::OkStatus();
@@ -181,9 +180,8 @@ absl::Status DecodeLane::PrefillChunk(DecodeSequence& sequence, size_t count) {
   pass.incoming = current.buffer;
   pass.outgoing = scratch_;
   RangePort port(&layout_, nullptr, std::move(pass));
-  const RangeWork work{std::span<const uint32_t>(sequence.tokens).subspan(current.tokens, count),
-                       {},
-                       &port};
+  const RangeWork work{
+      std::span<const uint32_t>(sequence.tokens).subspan(current.tokens, count), {}, &port};
   DELTAFILL_TRY(parts_.model->Prefill(*lane_, {&work, 1}));
   std::swap(current.buffer, scratch_);
   current.is_zero = false;
@@ -272,8 +270,8 @@ void DecodeLane::Finish(DecodeSequence& sequence, const char* reason) {
 absl::Status DecodeLane::AdvanceSaving(DecodeSequence& sequence) {
   const size_t end = TailStart(sequence.tokens.size());
   if (sequence.current.tokens < end) {
-    DELTAFILL_TRY(PrefillChunk(sequence, std::min(static_cast<size_t>(options_.rows_max),
-                                                  end - sequence.current.tokens)));
+    DELTAFILL_TRY(PrefillChunk(
+        sequence, std::min(static_cast<size_t>(options_.rows_max), end - sequence.current.tokens)));
   }
   if (sequence.current.tokens == end) SaveDecoded(sequence);
   return absl::OkStatus();
@@ -286,21 +284,25 @@ void DecodeLane::SaveDecoded(DecodeSequence& sequence) {
                attempts = parts_.attempts,
                sink = parts_.sink](absl::StatusOr<std::vector<PartReceipt>> receipts) {
     if (receipts.ok()) {
-      sink->Emit(DecodeFinished{
-          attempt, reason, true, {attempt, boundary, *std::move(receipts), false}});
+      sink->Emit(
+          DecodeFinished{attempt, reason, true, {attempt, boundary, *std::move(receipts), false}});
     } else {
       attempts->Fail(attempt, receipts.status());
     }
   };
-  parts_.saver->Save({sequence.flag, command.tenant, boundary, std::move(sequence.current.buffer),
-                      {}, std::move(done)});
+  parts_.saver->Save({sequence.flag,
+                      command.tenant,
+                      boundary,
+                      std::move(sequence.current.buffer),
+                      {},
+                      std::move(done)});
   sequence.phase = Phase::kDone;
 }
 
 void DecodeLane::SaveExport(DecodeSequence& sequence, std::span<const float> logits) {
   const DecodeCommand& command = sequence.command;
-  auto done = [attempt = command.attempt, attempts = parts_.attempts, sink = parts_.sink](
-                  absl::StatusOr<std::vector<PartReceipt>> receipts) {
+  auto done = [attempt = command.attempt, attempts = parts_.attempts,
+               sink = parts_.sink](absl::StatusOr<std::vector<PartReceipt>> receipts) {
     if (receipts.ok()) {
       sink->Emit(ExportReady{attempt, *std::move(receipts)});
     } else {

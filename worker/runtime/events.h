@@ -74,10 +74,9 @@ struct ExportReady {
 
 struct WorkerDrained {};
 
-using WorkerEvent =
-    std::variant<WorkerHeartbeat, RangeProgress, RangeDone, BoundaryStored, LastLogits,
-                 AttemptFailed, DecodeReady, DecodeToken, DecodeFinished, ExportReady,
-                 WorkerDrained>;
+using WorkerEvent = std::variant<WorkerHeartbeat, RangeProgress, RangeDone, BoundaryStored,
+                                 LastLogits, AttemptFailed, DecodeReady, DecodeToken,
+                                 DecodeFinished, ExportReady, WorkerDrained>;
 
 // Where the lanes send their events. Thread-safe; never blocks.
 class EventSink {

@@ -33,10 +33,14 @@ size_t FindExponent(std::span<const std::byte> bytes, Word exponent) {
 
 const char* KindName(PartKind kind) {
   switch (kind) {
-    case PartKind::kRecurrent: return "recurrent state";
-    case PartKind::kConvTail: return "convolution tail";
-    case PartKind::kLatent: return "latent";
-    case PartKind::kLogits: return "logits";
+    case PartKind::kRecurrent:
+      return "recurrent state";
+    case PartKind::kConvTail:
+      return "convolution tail";
+    case PartKind::kLatent:
+      return "latent";
+    case PartKind::kLogits:
+      return "logits";
   }
   return "unknown kind";
 }
@@ -59,9 +63,12 @@ size_t HeadOf(const StateLayout& layout, const StateEntry& entry, size_t index) 
 
 size_t FindNonFinite(PartDType dtype, std::span<const std::byte> bytes) {
   switch (dtype) {
-    case PartDType::kF32: return FindExponent<uint32_t>(bytes, 0x7f800000u);
-    case PartDType::kBF16: return FindExponent<uint16_t>(bytes, 0x7f80);
-    case PartDType::kF16: return FindExponent<uint16_t>(bytes, 0x7c00);
+    case PartDType::kF32:
+      return FindExponent<uint32_t>(bytes, 0x7f800000u);
+    case PartDType::kBF16:
+      return FindExponent<uint16_t>(bytes, 0x7f80);
+    case PartDType::kF16:
+      return FindExponent<uint16_t>(bytes, 0x7c00);
   }
   return 0;
 }

@@ -27,9 +27,8 @@ absl::StatusOr<std::unique_ptr<PrefillLane>> PrefillLane::Create(
     const LaneParts& parts, const PrefillLaneOptions& options) {
   if (options.range_tokens_max < kBlockTokenCount ||
       options.range_tokens_max % kBlockTokenCount != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("range_tokens_max: is ",
-                                                   options.range_tokens_max,
-                                                   ", must be a positive multiple of 64"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "range_tokens_max: is ", options.range_tokens_max, ", must be a positive multiple of 64"));
   }
   if (options.threads < 1) return absl::InvalidArgumentError("threads: must be at least 1");
   std::unique_ptr<PrefillLane> lane(new PrefillLane(parts, options));
@@ -99,8 +98,8 @@ void PrefillLane::RunRange(const Queued& queued) {
 }
 
 absl::Status PrefillLane::Validate(const RangeCommand& command) const {
-  DELTAFILL_TRY(CheckTokens(command.first_token, command.tokens,
-                            parts_.model->config().vocab_size));
+  DELTAFILL_TRY(
+      CheckTokens(command.first_token, command.tokens, parts_.model->config().vocab_size));
   if (command.tokens.size() > static_cast<size_t>(options_.range_tokens_max)) {
     return absl::InvalidArgumentError(absl::StrCat("tokens: ", command.tokens.size(),
                                                    " in a range, the limit is ",
@@ -189,8 +188,8 @@ absl::Status PrefillLane::RunPasses(const Queued& queued, bool* peer_lost,
     Save(queued, std::move(captures));
   }
   if (queued.flag->aborted()) return absl::CancelledError("aborted");
-  parts_.sink->Emit(RangeDone{command.attempt, command.range,
-                              SecondsSince(start) - wait_s - stalled_s, wait_s});
+  parts_.sink->Emit(
+      RangeDone{command.attempt, command.range, SecondsSince(start) - wait_s - stalled_s, wait_s});
   return absl::OkStatus();
 }
 
@@ -230,8 +229,8 @@ void PrefillLane::Save(const Queued& queued, Captures captures) {
   for (size_t i = 0; i < captures.states.size(); ++i) {
     const AttemptKey attempt = queued.command.attempt;
     const BoundaryWanted wanted = captures.boundaries[i];
-    auto done = [attempt, wanted, attempts = parts_.attempts, sink = parts_.sink](
-                    absl::StatusOr<std::vector<PartReceipt>> receipts) {
+    auto done = [attempt, wanted, attempts = parts_.attempts,
+                 sink = parts_.sink](absl::StatusOr<std::vector<PartReceipt>> receipts) {
       if (receipts.ok()) {
         sink->Emit(BoundaryStored{attempt, wanted.boundary, *std::move(receipts), false});
       } else if (wanted.recovery && !absl::IsInternal(receipts.status()) &&
@@ -241,8 +240,12 @@ void PrefillLane::Save(const Queued& queued, Captures captures) {
         attempts->Fail(attempt, receipts.status());
       }
     };
-    parts_.saver->Save({queued.flag, queued.command.tenant, wanted.boundary,
-                        std::move(captures.states[i]), {}, std::move(done)});
+    parts_.saver->Save({queued.flag,
+                        queued.command.tenant,
+                        wanted.boundary,
+                        std::move(captures.states[i]),
+                        {},
+                        std::move(done)});
   }
 }
 

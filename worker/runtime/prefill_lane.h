@@ -39,15 +39,16 @@ struct PrefillLaneOptions {
   size_t capture_bytes_max = size_t{256} << 20;
 };
 
-// Events, in this order: RangeProgress (at most ten a second), LastLogits, RangeDone; BoundaryStored
-// as states become stored. Or AttemptFailed, once an attempt; nothing for aborted attempts.
+// Events, in this order: RangeProgress (at most ten a second), LastLogits, RangeDone;
+// BoundaryStored as states become stored. Or AttemptFailed, once an attempt; nothing for aborted
+// attempts.
 class PrefillLane {
  public:
   // RESOURCE_EXHAUSTED if the scratch memory does not fit; INVALID_ARGUMENT naming the option.
   static absl::StatusOr<std::unique_ptr<PrefillLane>> Create(const LaneParts& parts,
                                                              const PrefillLaneOptions& options);
-  // Ends within one task of the range at hand; its attempt must have been aborted for that if it may
-  // be waiting for a peer.
+  // Ends within one task of the range at hand; its attempt must have been aborted for that if it
+  // may be waiting for a peer.
   ~PrefillLane();
 
   // Thread-safe, never blocks: reserves what the range will receive and queues it.

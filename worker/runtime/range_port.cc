@@ -44,9 +44,9 @@ absl::Status RangePort::HandOn(uint32_t layer, PartKind kind) {
   if (entry == nullptr || pass_.outgoing == nullptr) {
     return absl::InternalError(absl::StrCat("layer ", layer, " handed on a state it has not"));
   }
-  absl::Status status = exchange_->Publish({pass_.attempt, pass_.range + 1, layer, kind},
-                                           {pass_.outgoing->at(*entry), entry->bytes},
-                                           {pass_.next, 1});
+  absl::Status status =
+      exchange_->Publish({pass_.attempt, pass_.range + 1, layer, kind},
+                         {pass_.outgoing->at(*entry), entry->bytes}, {pass_.next, 1});
   peer_lost_ = peer_lost_ || absl::IsUnavailable(status);
   return status;
 }

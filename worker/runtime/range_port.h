@@ -22,8 +22,8 @@ struct RangePass {
   uint32_t range = 0;
   AttemptFlagRef flag;
   Source source = Source::kZero;
-  StateBufferRef incoming;  // kBuffer: the state before the pass; kPeer: room for it
-  StateBufferRef outgoing;  // nullptr: nobody needs the state after it
+  StateBufferRef incoming;               // kBuffer: the state before the pass; kPeer: room for it
+  StateBufferRef outgoing;               // nullptr: nobody needs the state after it
   const ExchangeTarget* next = nullptr;  // whom outgoing is published to; nullptr: nobody
   std::vector<StateBufferRef> captures;
 };
@@ -41,8 +41,8 @@ class RangePort : public BoundaryPort {
   void* Capture(int capture, uint32_t layer, PartKind kind) override;
   absl::Status TaskDone(uint32_t layer) override;
 
-  double wait_s() const { return wait_s_; }        // in Await
-  bool peer_lost() const { return peer_lost_; }    // HandOn found no way to the next worker
+  double wait_s() const { return wait_s_; }      // in Await
+  bool peer_lost() const { return peer_lost_; }  // HandOn found no way to the next worker
 
  private:
   const StateLayout* const layout_;

@@ -3,14 +3,23 @@ add_library(deltafill_runtime STATIC
   runtime/attempt_book.cc
   runtime/boundary_saver.cc
   runtime/command_checks.cc
+  runtime/cost_probe.cc
   runtime/decode_lane.cc
   runtime/finite_scan.cc
   runtime/prefill_lane.cc
   runtime/range_port.cc
   runtime/sampler.cc
   runtime/state_parts.cc
-  runtime/state_pool.cc)
+  runtime/state_pool.cc
+  runtime/wire_commands.cc
+  runtime/wire_events.cc
+  runtime/worker.cc
+  runtime/worker_agent.cc)
 target_link_libraries(deltafill_runtime
-  PUBLIC deltafill_options deltafill_exchange deltafill_statestore deltafill_kernels_interface
+  PUBLIC deltafill_options deltafill_exchange deltafill_identity deltafill_kernels_interface
     absl::status absl::statusor
   PRIVATE proto_worker absl::strings Threads::Threads)
+
+# Loading a model directory needs the model and the CPU backend; the lanes work with any Model.
+add_library(deltafill_worker STATIC runtime/served_model.cc)
+target_link_libraries(deltafill_worker PUBLIC deltafill_runtime deltafill_model deltafill_kernels)

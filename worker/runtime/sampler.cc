@@ -27,7 +27,8 @@ double KeepNucleus(std::vector<Candidate>& candidates, double total, double top_
   // Tokens below this weight together weigh less than (1 - top_p) * total, so none of them can be
   // needed to reach top_p: dropping them first keeps the sort short.
   const double floor = (1.0 - top_p) * total / static_cast<double>(candidates.size());
-  std::erase_if(candidates, [floor](const Candidate& candidate) { return candidate.weight < floor; });
+  std::erase_if(candidates,
+                [floor](const Candidate& candidate) { return candidate.weight < floor; });
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.weight > b.weight; });
   double sum = 0;
@@ -45,10 +46,9 @@ std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<u
   for (int round = 0; round < 10; ++round) {
     const uint64_t first = uint64_t{0xD2511F53} * counter[0];
     const uint64_t second = uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<uint32_t>(second >> 32) ^ counter[1] ^ key[0],
-               static_cast<uint32_t>(second),
-               static_cast<uint32_t>(first >> 32) ^ counter[3] ^ key[1],
-               static_cast<uint32_t>(first)};
+    counter = {
+        static_cast<uint32_t>(second >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(second),
+        static_cast<uint32_t>(first >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(first)};
     key[0] += 0x9E3779B9;
     key[1] += 0xBB67AE85;
   }
@@ -71,9 +71,8 @@ uint32_t SampleToken(std::span<const float> logits, const SamplingParams& params
   std::vector<Candidate> candidates(logits.size());
   double total = 0;
   for (size_t i = 0; i < logits.size(); ++i) {
-    const double weight =
-        std::exp((static_cast<double>(logits[i]) - static_cast<double>(*largest)) /
-                 params.temperature);
+    const double weight = std::exp(
+        (static_cast<double>(logits[i]) - static_cast<double>(*largest)) / params.temperature);
     candidates[i] = {static_cast<uint32_t>(i), weight};
     total += weight;
   }

@@ -10,8 +10,8 @@
 
 namespace deltafill {
 
-// Philox4x32 with 10 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011):
-// a pure function of counter and key.
+// Philox4x32 with 10 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
+// 2011): a pure function of counter and key.
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 // Uniform in [0, 1), a function of seed and position alone: what is drawn for a token does not

@@ -62,7 +62,8 @@ absl::StatusOr<std::vector<PartHeader>> PartHeaders(const StateLayout& layout, u
     if (headers.empty() || headers.back().kind != entry.kind) {
       for (const PartHeader& header : headers) {
         if (header.kind == entry.kind) {
-          return absl::InvalidArgumentError("state layout: entries of one kind do not stand together");
+          return absl::InvalidArgumentError(
+              "state layout: entries of one kind do not stand together");
         }
       }
       PartHeader header;
@@ -75,8 +76,8 @@ absl::StatusOr<std::vector<PartHeader>> PartHeaders(const StateLayout& layout, u
     PartHeader& header = headers.back();
     if (header.shape != entry.shape || header.dtype != entry.dtype ||
         entry.bytes != header.LayerBytes()) {
-      return absl::InvalidArgumentError(absl::StrCat("state layout: layer ", entry.layer,
-                                                     " differs from others of its kind"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("state layout: layer ", entry.layer, " differs from others of its kind"));
     }
     if (!header.layers.empty() && header.layers.back() >= entry.layer) {
       return absl::InvalidArgumentError("state layout: layers do not ascend");
@@ -89,8 +90,7 @@ absl::StatusOr<std::vector<PartHeader>> PartHeaders(const StateLayout& layout, u
 absl::StatusOr<std::vector<PartReceipt>> PutPrefixState(StateStore& store,
                                                         const std::string& tenant,
                                                         const StateLayout& layout,
-                                                        uint64_t boundary,
-                                                        const std::byte* state) {
+                                                        uint64_t boundary, const std::byte* state) {
   DELTAFILL_TRY_ASSIGN(headers, PartHeaders(layout, boundary));
   std::vector<PartReceipt> receipts;
   for (const PartHeader& header : headers) {
@@ -131,8 +131,8 @@ absl::Status LoadPrefixState(StateStore& store, std::span<const PartId> parts,
   }
   for (size_t i = 0; i < headers.size(); ++i) {
     if (!placed[i]) {
-      return absl::DataLossError(absl::StrCat("the state has no part of kind ",
-                                              static_cast<int>(headers[i].kind)));
+      return absl::DataLossError(
+          absl::StrCat("the state has no part of kind ", static_cast<int>(headers[i].kind)));
     }
   }
   return absl::OkStatus();

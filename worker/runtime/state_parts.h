@@ -15,12 +15,14 @@
 
 namespace deltafill {
 
-// The headers of a prefix state's parts, in the layout's order of kinds. INVALID_ARGUMENT if entries
-// of one kind differ in shape or dtype, or do not stand together: the layout cannot be stored.
+// The headers of a prefix state's parts, in the layout's order of kinds. INVALID_ARGUMENT if
+// entries of one kind differ in shape or dtype, or do not stand together: the layout cannot be
+// stored.
 absl::StatusOr<std::vector<PartHeader>> PartHeaders(const StateLayout& layout, uint64_t boundary);
 
 // Puts all parts of a state (host memory) into the store, under leases. Tries again when the store
-// is UNAVAILABLE, for about a second; then its error, and parts already put vanish with their leases.
+// is UNAVAILABLE, for about a second; then its error, and parts already put vanish with their
+// leases.
 absl::StatusOr<std::vector<PartReceipt>> PutPrefixState(StateStore& store,
                                                         const std::string& tenant,
                                                         const StateLayout& layout,
@@ -31,7 +33,8 @@ absl::StatusOr<PartReceipt> PutLogits(StateStore& store, const std::string& tena
                                       uint64_t boundary, std::span<const float> logits);
 
 // Reads the parts and checks that they are exactly this layout's at this boundary. DATA_LOSS if one
-// is gone, fails its checksum or is of another form; other errors (UNAVAILABLE) as the store has them.
+// is gone, fails its checksum or is of another form; other errors (UNAVAILABLE) as the store has
+// them.
 absl::Status LoadPrefixState(StateStore& store, std::span<const PartId> parts,
                              const StateLayout& layout, uint64_t boundary, std::byte* state);
 

@@ -16,8 +16,8 @@
 
 namespace deltafill {
 
-// One prefix state, laid out by the model's StateLayout; 64-byte aligned. Goes back to its pool with
-// its last reference, which may outlive the pool object.
+// One prefix state, laid out by the model's StateLayout; 64-byte aligned. Goes back to its pool
+// with its last reference, which may outlive the pool object.
 class StateBuffer {
  public:
   StateBuffer(std::byte* bytes, size_t size) : bytes_(bytes), size_(size) {}

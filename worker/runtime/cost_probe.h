@@ -1,0 +1,30 @@
+// Measures what the coordinator's planner needs to know of a worker's speed.
+#ifndef DELTAFILL_WORKER_RUNTIME_COST_PROBE_H_
+#define DELTAFILL_WORKER_RUNTIME_COST_PROBE_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "worker/exchange/boundary_exchange.h"
+#include "worker/model/model.h"
+#include "worker/runtime/worker_profile.h"
+
+namespace deltafill {
+
+struct CostProbeOptions {
+  int threads = 1;
+  int64_t range_tokens_max = 4096;  // no longer range is tried
+  double budget_s = 0.3;            // aimed at; a slow model takes as long as one block does
+};
+
+// Runs a few short ranges of the real model from the zero state and hands one layer's boundary
+// state to `target` and back out of `exchange` (which must be where the target's messages arrive).
+// Forgets every attempt of the exchange at the end, so it is for workers that have not attached
+// yet.
+absl::StatusOr<CostConstants> MeasureCosts(Model& model, BoundaryExchange& exchange,
+                                           const ExchangeTarget& target,
+                                           const CostProbeOptions& options);
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_WORKER_RUNTIME_COST_PROBE_H_

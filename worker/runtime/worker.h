@@ -1,0 +1,96 @@
+// A worker: a model, its lanes, its exchange and the stream to its coordinator, put together.
+#ifndef DELTAFILL_WORKER_RUNTIME_WORKER_H_
+#define DELTAFILL_WORKER_RUNTIME_WORKER_H_
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "statestore/store.h"
+#include "worker/exchange/mailbox_registry.h"
+#include "worker/model/model.h"
+#include "worker/runtime/worker_profile.h"
+
+namespace grpc {
+class Channel;
+}
+
+namespace deltafill {
+
+// A loaded model as workers offer it. Several workers of a process may share one.
+struct ServedModel {
+  std::shared_ptr<Model> model;
+  std::string name;         // what callers ask for
+  TokenizerFile tokenizer;  // kind "": token ids only
+};
+
+// Loads a model directory onto the CPU. name "": the directory's last component. Errors of
+// NewCpuBackend, LoadModel and ReadTokenizerFile.
+absl::StatusOr<ServedModel> LoadServedModel(const std::string& directory,
+                                            const kernels::BackendOptions& backend,
+                                            const std::string& name = "");
+
+struct WorkerSetup {
+  std::string name;  // unique among the coordinator's workers
+  ServedModel served;
+  StateStore* store = nullptr;                 // must outlive the worker
+  std::shared_ptr<grpc::Channel> coordinator;  // see WorkerAgent for its limits
+
+  // Where peers reach it. In one process: a registry shared by the workers of this coordinator, and
+  // no address. Across machines: listen "host:port" (port 0: any free one), and the host that peers
+  // are told; "" is the listen address's own, which must not be a wildcard then.
+  std::shared_ptr<MailboxRegistry> registry;
+  std::string exchange_listen;
+  std::string exchange_advertise_host;
+
+  std::string device;               // for people; "": made from the model's numerics and threads
+  int threads = 1;                  // of each lane
+  int64_t range_tokens_max = 4096;  // a multiple of 64
+  size_t capture_bytes_max = size_t{256} << 20;
+  int decode_batch_max = 16;
+  std::optional<CostConstants>
+      costs;  // measured if not given: give the first worker's to the others
+  std::function<void(const std::string& line)> log;  // may be empty; from any thread
+};
+
+// Thread-safe.
+class Worker {
+ public:
+  // Makes the lanes, measures costs (about 0.3 s) and begins to attach; keeps trying while the
+  // coordinator is away, and again when it comes back. INVALID_ARGUMENT naming the field;
+  // RESOURCE_EXHAUSTED if the lanes' memory does not fit; UNAVAILABLE if it cannot listen;
+  // UNIMPLEMENTED for a backend whose memory is not the host's.
+  static absl::StatusOr<std::unique_ptr<Worker>> Start(WorkerSetup setup);
+
+  // Stop().
+  ~Worker();
+
+  // Leaves in good order: takes what the coordinator has promised it, finishes that, hands
+  // everything on. True when done, also if there is no coordinator; false when the time is up. Then
+  // Stop.
+  bool Drain(std::chrono::milliseconds timeout);
+
+  // Ends at once: attempts are aborted within one task. Idempotent.
+  void Stop();
+
+  // True once the worker has ended by itself: the coordinator drained it, or refused it for good.
+  bool WaitFinished(std::chrono::milliseconds timeout);
+  // Why it was refused; OK otherwise.
+  absl::Status status() const;
+
+  bool attached() const;
+  const WorkerProfile& profile() const;
+
+ private:
+  class Composition;
+  explicit Worker(std::unique_ptr<Composition> composition);
+  std::unique_ptr<Composition> composition_;
+};
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_WORKER_RUNTIME_WORKER_H_

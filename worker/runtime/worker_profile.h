@@ -1,0 +1,45 @@
+// What a worker says of itself when it attaches to a coordinator.
+#ifndef DELTAFILL_WORKER_RUNTIME_WORKER_PROFILE_H_
+#define DELTAFILL_WORKER_RUNTIME_WORKER_PROFILE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "statestore/identity.h"
+#include "statestore/part.h"
+
+namespace deltafill {
+
+// Seconds for a range of n tokens at one layer: layer_fixed_s + n * layer_token_s.
+struct CostConstants {
+  double layer_fixed_s = 0;
+  double layer_token_s = 0;
+  double range_fixed_s = 0;      // embedding, logits, starting a range
+  double handover_fraction = 0;  // of a layer's time, after which its boundary state is handed on
+  double exchange_s = 0;         // one boundary state of one layer to a neighbour
+};
+
+struct WorkerProfile {
+  std::string name;              // unique among attached workers
+  std::string exchange_address;  // where peers reach it; "" in process
+  std::string device;            // for people
+  uint64_t range_tokens_max = 0;
+  CostConstants costs;
+  // The model.
+  std::string model_name;
+  ModelFingerprint fingerprint;
+  std::string numerics;
+  uint32_t vocabulary = 0;
+  uint32_t layers = 0;
+  uint64_t state_bytes = 0;
+  uint64_t position_max = 0;
+  std::vector<uint32_t> eos_ids;
+  std::string tokenizer_kind;
+  std::string tokenizer_file;
+  std::vector<PartHeader> state_parts;  // shapes; boundary 0
+};
+
+}  // namespace deltafill
+
+#endif  // DELTAFILL_WORKER_RUNTIME_WORKER_PROFILE_H_
