@@ -24,9 +24,9 @@ class Descriptions {
     if (size > 0) std::memcpy(bytes_.data() + offset, values.data(), size);
     return offset;
   }
-  size_t AddZeros(size_t size) {
+  size_t AddFilled(size_t size, uint8_t byte) {
     const size_t offset = bytes_.size();
-    bytes_.resize((offset + size + 15) / 16 * 16);
+    bytes_.resize((offset + size + 15) / 16 * 16, byte);
     return offset;
   }
   Status Upload(DeviceBuffer* buffer, cudaStream_t stream) const {
@@ -139,7 +139,7 @@ Status RunPortable(const DeltaRuleForwardParams& params, const ForwardPlan& plan
 }
 
 Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
-               ForwardWorkspace* workspace, cudaStream_t stream) {
+               const ForwardTuning& tuning,               ForwardWorkspace* workspace, cudaStream_t stream) {
   std::vector<RingStream> streams;
   std::vector<RingItem> items;
   int64_t most_steps = 0;
@@ -159,8 +159,10 @@ Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
   const size_t targets = descriptions.Add(MakeTargets(params));
   const size_t streams_at = descriptions.Add(streams);
   const size_t items_at = descriptions.Add(items);
-  const size_t ready = descriptions.AddZeros(plan.slots * sizeof(uint32_t));
-  const size_t consumed = descriptions.AddZeros(streams.size() * 2 * sizeof(uint32_t));
+  const size_t ready = descriptions.AddFilled(plan.slots * sizeof(uint32_t),
+                                              tuning.chain_only ? 0xFF : 0);
+  const size_t consumed = descriptions.AddFilled(streams.size() * 2 * sizeof(uint32_t),
+                                                 tuning.prepare_only ? 0xFF : 0);
   if (Status s = descriptions.Upload(&workspace->descriptions, stream); !s.ok()) return s;
   if (Status s = ReserveCommon(plan, params.shape, kRingGroupsPerCta, workspace, stream); !s.ok()) {
     return s;
@@ -181,6 +183,8 @@ Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
   ring.ready = reinterpret_cast<uint32_t*>(base + ready);
   ring.consumed = reinterpret_cast<uint32_t*>(base + consumed);
   ring.exact_rows = workspace->exact_rows.as<float>();
+  ring.runs_chains = !tuning.prepare_only;
+  ring.runs_preparation = !tuning.chain_only;
   return FromCuda(LaunchRing(ring, plan.prepare_ctas, stream), "ring kernel");
 }
 
@@ -196,7 +200,7 @@ Status DeltaRuleForward(const DeltaRuleForwardParams& params, const ForwardTunin
     return {StatusCode::kUnsupported, "the CUDA backend needs compute capability 8.0 or later"};
   }
   const ForwardPlan plan = PlanForward(params.shape, params.offsets, device, tuning);
-  return plan.path == ForwardPath::kRing ? RunRing(params, plan, workspace, stream)
+  return plan.path == ForwardPath::kRing ? RunRing(params, plan, tuning, workspace, stream)
                                          : RunPortable(params, plan, workspace, stream);
 }
 

@@ -28,7 +28,7 @@ __device__ __forceinline__ void LoadMatrix4Transposed(uint32_t address, uint32_t
 
 __device__ __forceinline__ uint32_t TransposeMatrix(uint32_t x) {
   uint32_t y;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
   return y;
 }
 

@@ -73,7 +73,7 @@ void PlanRing(const DeltaRuleShape& shape, SequenceOffsets offsets, const Device
   const int64_t rounds = (items + chains - 1) / chains;
   int64_t streams = tuning.streams ? tuning.streams : (items + rounds - 1) / rounds;
   streams = std::min(streams, items);
-  plan->ring_slots = kRingSlots;
+  plan->ring_slots = tuning.ring_slots ? tuning.ring_slots : kRingSlots;
   plan->slots = streams * plan->ring_slots;
   plan->prepare_ctas = device.multiprocessors - static_cast<int>(streams) * plan->slices;
   PlanStreams(shape, offsets, streams, plan);

@@ -30,6 +30,10 @@ struct ForwardTuning {
   int slices = 0;            // ring: CTAs that share an item's V, 1 or 2; 0: the plan's choice
   int streams = 0;           // ring: chains at a time; 0: the plan's choice
   int64_t wave_slots = 0;    // portable: slots a wave; 0: kWaveSlots
+  int ring_slots = 0;        // ring: slots a stream; 0: kRingSlots
+  // Ring: runs one role alone, as if the other were infinitely fast; outputs mean nothing.
+  bool chain_only = false;
+  bool prepare_only = false;
 };
 
 // An item is one value head of one sequence: item = sequence * value_heads + value head.

@@ -157,19 +157,24 @@ struct ChainWarp {
                                                bool vectorized, int valid_rows) const {
 #pragma unroll
     for (int tile = 0; tile < kTokenTiles; ++tile) {
+      // Every lane takes part in the exchange, whether or not its token is there.
+      const uint32_t pairs[2] = {TransposeMatrix(PackBf16(o[tile][0], o[tile][1])),
+                                 TransposeMatrix(PackBf16(o[tile][2], o[tile][3]))};
+      __syncwarp();
+      const int token = tile * 8 + (lane >> 2);
+      if (token < valid_rows) {
+        __nv_bfloat16* at = o_rows + token * stride + (lane & 3) * 2;
 #pragma unroll
-      for (int i = 0; i < 4; i += 2) {
-        const uint32_t pair = TransposeMatrix(PackBf16(o[tile][i], o[tile][i + 1]));
-        const int token = tile * 8 + (lane >> 2);
-        if (token >= valid_rows) continue;
-        __nv_bfloat16* at = o_rows + token * stride + i * 4 + (lane & 3) * 2;
-        if (vectorized) {
-          *reinterpret_cast<uint32_t*>(at) = pair;
-        } else {
-          at[0] = reinterpret_cast<const __nv_bfloat162&>(pair).x;
-          at[1] = reinterpret_cast<const __nv_bfloat162&>(pair).y;
+        for (int i = 0; i < 2; ++i) {
+          if (vectorized) {
+            *reinterpret_cast<uint32_t*>(at + i * 8) = pairs[i];
+          } else {
+            at[i * 8] = reinterpret_cast<const __nv_bfloat162&>(pairs[i]).x;
+            at[i * 8 + 1] = reinterpret_cast<const __nv_bfloat162&>(pairs[i]).y;
+          }
         }
       }
+      __syncwarp();
     }
   }
 };

@@ -33,6 +33,8 @@ struct RingParams {
   int slices = 1;  // CTAs an item: 1 (V in two warpgroups) or 2 (one each)
   int ring_slots = 0;
   int64_t most_steps = 0;         // of a stream
+  bool runs_chains = true;         // false: measurements of the other role alone
+  bool runs_preparation = true;
   uint8_t* slots = nullptr;       // [streams, ring_slots]
   uint32_t* ready = nullptr;      // [streams, ring_slots]: steps prepared in the slot so far
   uint32_t* consumed = nullptr;   // [streams, 2]: steps read by each slice

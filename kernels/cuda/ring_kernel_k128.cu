@@ -18,10 +18,12 @@ __global__ void __launch_bounds__(kThreads, 1) RingKernel(const __grid_constant_
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   const int chain_ctas = p.stream_count * p.slices;
   if (static_cast<int>(blockIdx.x) >= chain_ctas) {
+    if (!p.runs_preparation) return;
     RunPreparing(p, reinterpret_cast<PrepareShared<128>*>(shared_bytes), blockIdx.x - chain_ctas,
                  gridDim.x - chain_ctas);
     return;
   }
+  if (!p.runs_chains) return;
   const RingChainPlace place{static_cast<int>(blockIdx.x) / p.slices,
                              static_cast<int>(blockIdx.x) % p.slices, p.slices == 1 ? 2 : 1};
   const RingBarriers barriers{SharedAddress(shared_bytes)};
