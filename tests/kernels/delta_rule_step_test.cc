@@ -1,6 +1,8 @@
 // The one-token step, applied again and again, against the float64 recurrence and the forward pass.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 
@@ -15,6 +17,7 @@ namespace {
 using kernels::ConstRows;
 using kernels::DeltaRuleShape;
 using kernels::DType;
+using kernels::GateKind;
 
 constexpr double kTolerance = 2e-6;
 
@@ -89,6 +92,45 @@ TEST(DeltaRuleStep, RepeatedMatchesReferenceAndForward) {
     }
   }
   std::printf("worst relative error: o %.2e, state %.2e\n", worst_o, worst_state);
+}
+
+// With k = 0 a state of ones becomes exp(g) itself.
+TEST(DeltaRuleStep, DecayIsTheExponentialWithinTwoUlp) {
+  DeltaRuleShape shape;
+  shape.heads = shape.value_heads = 1;
+  shape.key_dim = shape.value_dim = 32;
+  double worst_exp = 0.0;
+  double worst_softplus = 0.0;
+  for (const GateKind gate : {GateKind::kChannelPreactivated, GateKind::kChannelSoftplus}) {
+    shape.gate = gate;
+    DeltaRuleRows rows;
+    rows.rows = 1;
+    rows.q = rows.k = rows.v = rows.f = std::vector<float>(32);
+    rows.beta = rows.a_log = {0.0f};
+    Random random(43);
+    for (int round = 0; round < 2000; ++round) {
+      for (float& f : rows.f) {
+        const double size = std::exp(random.Uniform(std::log(1e-6), std::log(86.0)));
+        f = static_cast<float>(gate == GateKind::kChannelPreactivated || round % 2 == 0 ? -size
+                                                                                        : size);
+      }
+      std::vector<std::vector<float>> states = {std::vector<float>(32 * 32, 1.0f)};
+      Step(shape, rows, states);
+      for (int c = 0; c < 32; ++c) {
+        const double f = rows.f[c];
+        if (gate == GateKind::kChannelPreactivated) {
+          worst_exp = std::max(worst_exp, std::abs(states[0][c] / std::exp(f) - 1.0));
+        } else {  // exp(-softplus(f)); an error of the softplus counts f times
+          const double expected = 1.0 / (1.0 + std::exp(f));
+          worst_softplus =
+              std::max(worst_softplus, std::abs(states[0][c] / expected - 1.0) / std::max(1.0, f));
+        }
+      }
+    }
+  }
+  std::printf("worst relative error: exp %.2e, softplus %.2e\n", worst_exp, worst_softplus);
+  EXPECT_LE(worst_exp, 2.4e-7);
+  EXPECT_LE(worst_softplus, 2.4e-7);
 }
 
 TEST(DeltaRuleStep, BitsDoNotDependOnBatchOrThreads) {
