@@ -64,7 +64,6 @@ class EngineStore final : public StateStore {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  using LayerSink = absl::FunctionRef<void(std::span<const std::byte>)>;
 
   EngineStore(std::unique_ptr<KeyValueEngine> engine, const EngineStoreOptions& options);
 
@@ -90,10 +89,13 @@ class EngineStore final : public StateStore {
   void DropExpiredLeases();
 
   // engine_store_get_part.cc
+  // Reads and verifies; appends the layers to payload unless it is nullptr.
   absl::StatusOr<PartHeader> ReadPart(const PartId& id, std::span<const uint32_t> layers,
-                                      LayerSink sink);
+                                      std::vector<std::byte>* payload);
+  absl::StatusOr<PartHeader> TryReadPart(const PartId& id, std::span<const uint32_t> layers,
+                                         std::vector<std::byte>* payload);
   absl::StatusOr<PartHeader> ReadPartUnchecked(const PartId& id, std::span<const uint32_t> layers,
-                                               LayerSink sink);
+                                               std::vector<std::byte>* payload);
   absl::Status Quarantine(const PartId& id, uint32_t generation, const std::string& reason);
   void RecordQuarantine(const PartId& id);
   uint32_t LayerCount(const PartId& id) const;
@@ -145,7 +147,8 @@ class EngineStore final : public StateStore {
   std::vector<std::string> tenants_;
   std::map<std::string, uint32_t, std::less<>> tenant_indices_;
   std::map<std::string, TenantSalt, std::less<>> salts_;
-  int removals_ = 0;  // removals of states that are being written
+  uint32_t latest_generation_ = 0;  // of parts; never used twice
+  int removals_ = 0;                // removals of states that are being written
   uint64_t evicted_states_ = 0;
   uint64_t quarantined_parts_ = 0;
   uint64_t determinism_mismatches_ = 0;

@@ -8,23 +8,34 @@
 namespace deltafill {
 namespace {
 
+constexpr int kReadsMax = 4;
+
 absl::Status NoSuchPart() { return absl::NotFoundError("no such part"); }
 
 }  // namespace
 
 absl::StatusOr<Part> EngineStore::GetPart(const PartId& id, std::span<const uint32_t> layers) {
   Part part;
-  absl::StatusOr<PartHeader> header =
-      ReadPart(id, layers, [&part](std::span<const std::byte> payload) {
-        part.payload.insert(part.payload.end(), payload.begin(), payload.end());
-      });
+  absl::StatusOr<PartHeader> header = ReadPart(id, layers, &part.payload);
   if (!header.ok()) return header.status();
   part.header = *std::move(header);
   return part;
 }
 
 absl::StatusOr<PartHeader> EngineStore::ReadPart(const PartId& id, std::span<const uint32_t> layers,
-                                                 LayerSink sink) {
+                                                 std::vector<std::byte>* payload) {
+  for (int tries = 1;; ++tries) {
+    if (payload != nullptr) payload->clear();
+    absl::StatusOr<PartHeader> header = TryReadPart(id, layers, payload);
+    if (!absl::IsAborted(header.status())) return header;
+    if (tries == kReadsMax) return absl::UnavailableError(std::string(header.status().message()));
+  }
+}
+
+// ABORTED if the part was removed and written again meanwhile, so that the read tells nothing.
+absl::StatusOr<PartHeader> EngineStore::TryReadPart(const PartId& id,
+                                                    std::span<const uint32_t> layers,
+                                                    std::vector<std::byte>* payload) {
   uint32_t generation = 0;
   {
     Lock lock(mutex_);
@@ -35,7 +46,7 @@ absl::StatusOr<PartHeader> EngineStore::ReadPart(const PartId& id, std::span<con
     }
     generation = entry->generation;
   }
-  absl::StatusOr<PartHeader> header = ReadPartUnchecked(id, layers, sink);
+  absl::StatusOr<PartHeader> header = ReadPartUnchecked(id, layers, payload);
   if (!absl::IsDataLoss(header.status())) return header;
   return Quarantine(id, generation, std::string(header.status().message()));
 }
@@ -43,7 +54,7 @@ absl::StatusOr<PartHeader> EngineStore::ReadPart(const PartId& id, std::span<con
 // DATA_LOSS for whatever cannot be true of a part that is there.
 absl::StatusOr<PartHeader> EngineStore::ReadPartUnchecked(const PartId& id,
                                                           std::span<const uint32_t> layers,
-                                                          LayerSink sink) {
+                                                          std::vector<std::byte>* payload) {
   absl::StatusOr<DecodedPart> part = absl::DataLossError("its record is missing");
   absl::Status status =
       engine_->Get(Family::kMeta, PartRecordKey(id), [&part](std::string_view value) {
@@ -64,12 +75,14 @@ absl::StatusOr<PartHeader> EngineStore::ReadPartUnchecked(const PartId& id,
     }
     const auto position = static_cast<size_t>(place - stored.begin());
     absl::Status verified;
-    status = engine_->Get(
-        Family::kParts, LayerKey(id, static_cast<uint32_t>(position)), [&](std::string_view raw) {
-          const std::span<const std::byte> payload = std::as_bytes(std::span(raw));
-          verified = VerifyPartLayer(*part, position, payload);
-          if (verified.ok()) sink(payload);
-        });
+    status = engine_->Get(Family::kParts, LayerKey(id, static_cast<uint32_t>(position)),
+                          [&](std::string_view raw) {
+                            const std::span<const std::byte> layer = std::as_bytes(std::span(raw));
+                            verified = VerifyPartLayer(*part, position, layer);
+                            if (!verified.ok() || payload == nullptr) return;
+                            payload->reserve(chosen.size() * layer.size());
+                            payload->insert(payload->end(), layer.begin(), layer.end());
+                          });
     if (absl::IsNotFound(status)) {
       return absl::DataLossError(absl::StrCat("layer ", chosen[i], " is missing"));
     }
@@ -103,7 +116,7 @@ absl::Status EngineStore::Quarantine(const PartId& id, uint32_t generation,
     changed_.notify_all();
   }
   const auto found = damage_.find(id);
-  if (found == damage_.end()) return absl::UnavailableError("the part was rewritten meanwhile");
+  if (found == damage_.end()) return absl::AbortedError("the part was written again meanwhile");
   return absl::DataLossError(DamageReason(id));
 }
 
@@ -135,7 +148,7 @@ void EngineStore::ScrubParts() {
     ids = parts_.Ids();
   }
   for (const PartId& id : ids) {
-    (void)ReadPart(id, {}, [](std::span<const std::byte>) {});
+    (void)ReadPart(id, {}, nullptr);
     Lock lock(mutex_);
     if (stopping_) return;
   }

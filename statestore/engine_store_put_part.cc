@@ -78,7 +78,7 @@ absl::Status EngineStore::WritePart(Lock& lock, const PartId& id, const std::str
     parts_.Change(id, [&](PartEntry& entry) {
       entry.busy = false;
       entry.condition = status.ok() ? PartCondition::kWhole : PartCondition::kDamaged;
-      if (status.ok()) ++entry.generation;
+      if (status.ok()) entry.generation = ++latest_generation_;
     });
     if (status.ok()) damage_.erase(id);
   }

@@ -26,7 +26,7 @@ struct PartEntry {
   uint32_t references = 0;         // manifests that name it
   uint32_t pinned_references = 0;  // those of them that are pinned
   uint32_t leases = 0;
-  uint32_t generation = 0;  // raised when it is written; tells a late reader that it saw old bytes
+  uint32_t generation = 0;  // new at every writing; tells a late reader that it saw old bytes
   uint16_t layer_count = 0;
   PartKind kind = PartKind::kRecurrent;
   PartCondition condition = PartCondition::kAbsent;
