@@ -131,6 +131,7 @@ HeadRows RowsOfHead(const DeltaRuleShape& shape, const DeltaRuleInputs& in, int6
   if (shape.gate != GateKind::kNone) {
     rows.f = At(in.f, row, gate_column);
     rows.f_stride = in.f.row_stride;
+    rows.f_width = scalar ? 1 : shape.key_dim;
     if (!IsPreactivated(shape.gate) && in.dt_bias != nullptr) {
       rows.dt_bias = in.dt_bias + gate_column;
     }

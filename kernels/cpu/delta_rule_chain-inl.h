@@ -7,10 +7,11 @@
 #define DELTAFILL_KERNELS_CPU_DELTA_RULE_CHAIN_INL_H_
 #endif
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/delta_rule_head.h"
 #include "kernels/cpu/delta_rule_math-inl.h"
-#include "kernels/cpu/delta_rule_prefetch.h"
+#include "kernels/cpu/delta_rule_stage.h"
 #include "kernels/cpu/delta_rule_tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -23,19 +24,28 @@ struct PanelRows {
   float* o = nullptr;  // [count, 32]; nullptr: not computed
   int64_t o_stride = 0;
   int count = 0;  // rows of the block
-  RowPrefetch* next_block = nullptr;
+  RowStage* next_block = nullptr;
 };
 
-// Calls of next_block->Next() for a full panel with outputs.
-inline constexpr int kPrefetchSlots = kPanelColumns / kTileColumns * (2 * kBlockRows / kTileRows);
+// Calls of next_block->Next() for a panel of a whole block.
+inline constexpr int kStageCalls = kPanelColumns / kTileColumns * (kBlockRows / kTileRows);
 
 using ChainTile = Tile<kTileVecs>;
+
+// Brings a tile's rows, far apart in memory, into the cache.
+HWY_INLINE void FetchTile(const float* rows, int64_t stride, int count, int i0, int column) {
+  for (int r = i0; r < i0 + kTileRows && r < count; ++r) {
+    const float* row = rows + r * stride + column;
+    for (int c = 0; c < kTileColumns; c += 16) hwy::Prefetch(row + c);
+  }
+}
 
 // sum[r, :] of rows that exist = v.
 HWY_INLINE void LoadValues(const PanelRows& rows, int i0, int column, ChainTile& tile) {
   const F32 d;
   tile.SetZero();
   if (rows.v == nullptr) return;
+  FetchTile(rows.v, rows.v_stride, rows.count, i0 + kTileRows, column);
   for (int r = 0; r < kTileRows && i0 + r < rows.count; ++r) {
     const float* v = rows.v + (i0 + r) * rows.v_stride + column;
     for (int c = 0; c < kTileVecs; ++c) tile.sum[r][c] = hn::LoadU(d, v + c * kLanes);
@@ -109,7 +119,7 @@ HWY_NOINLINE void ReadOutputs(const DeltaRuleShape& shape, const PanelRows& rows
                               const float* state, const BlockScratch& scratch) {
   const float* e = scratch.written[0] + column;
   for (int i0 = 0; i0 < rows.count; i0 += kTileRows) {
-    rows.next_block->Next();
+    FetchTile(rows.o, rows.o_stride, rows.count, i0, column);  // to be written below
     ChainTile tile;
     tile.SetZero();
     tile.template Add<Sign::kPlus, kMaxDim, 1, kPanelColumns>(scratch.query_decayed[i0], state,
@@ -127,7 +137,6 @@ HWY_NOINLINE void WriteState(const DeltaRuleShape& shape, const PanelRows& rows,
   const F32 d;
   const float* e = scratch.written[0] + column;
   for (int k0 = 0; k0 < shape.key_dim; k0 += kTileRows) {
-    rows.next_block->Next();
     float* to = state + k0 * kPanelColumns;
     ChainTile tile;
     tile.SetZero();

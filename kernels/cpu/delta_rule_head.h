@@ -31,6 +31,7 @@ struct HeadRows {
   int64_t v_stride = 0;
   int64_t f_stride = 0;
   int64_t beta_stride = 0;
+  int f_width = 0;                 // K or 1
   double gate_scale = 0.0;         // log2 decay = gate_scale * (softplus, sigmoid or f itself)
   float gate_rate = 0.0f;          // exp(a_log), inside the lower bound's sigmoid
   const float* dt_bias = nullptr;  // [K] or [1], by the gate kind; nullptr: 0
@@ -72,6 +73,10 @@ struct HeadStep {
 // one exact power of two, 2^fraction and 2^-fraction, so nothing can overflow and no difference
 // loses digits, however large the decays before it were.
 struct alignas(64) BlockScratch {
+  float raw_key[kBlockRows][kMaxDim];  // inputs of the block that is computed next
+  float raw_query[kBlockRows][kMaxDim];
+  float raw_gate[kBlockRows][kMaxDim];  // the first f_width of each row
+  float raw_beta[kBlockRows];
   float key_up[kBlockRows][kMaxDim];         // k 2^fraction
   float query_up[kBlockRows][kMaxDim];       // q 2^fraction
   float key_down[kBlockRows][kMaxDim];       // k 2^-fraction; then k decayed to the block's end

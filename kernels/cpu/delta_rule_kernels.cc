@@ -23,6 +23,11 @@ namespace {
 
 int ValuePanels(const HeadRun& run) { return run.shape.value_dim / kPanelColumns; }
 
+// Rows of the block that starts at `row`.
+int RowsOfBlock(const HeadRun& run, int64_t row) {
+  return static_cast<int>(std::min<int64_t>(run.rows - row, kBlockRows));
+}
+
 // Panels [K, 32] of the run's columns, from the initial state or, for columns of M, the identity.
 void LoadState(const HeadRun& run, BlockScratch& scratch) {
   const int key_dim = run.shape.key_dim;
@@ -60,15 +65,15 @@ void StoreMap(const HeadRun& run, const BlockScratch& scratch) {
   }
 }
 
+// Computes rows [row, row + count), which are staged, and stages those that follow.
 void AdvanceBlock(const HeadRun& run, int64_t row, int count, BlockScratch& scratch) {
-  const int padded = DecayedRows(run, row, count, scratch);
+  const int padded = DecayedRows(run, count, scratch);
   IntraBlockProducts(run, padded, scratch);
   if (run.shape.write == WriteRule::kDelta) ScaleByBeta(padded, scratch);
   DecayToEnd(run.shape.key_dim, count, scratch);
   const int64_t next_row = row + count;
-  const int next_count = static_cast<int>(std::min<int64_t>(run.rows - next_row, kBlockRows));
-  RowPrefetch next_block(run, next_row, next_count,
-                         kPrefetchSlots * (run.last_panel - run.first_panel));
+  RowStage next_block(run, next_row, RowsOfBlock(run, next_row),
+                      kStageCalls * (run.last_panel - run.first_panel), scratch);
   for (int panel = run.first_panel; panel < run.last_panel; ++panel) {
     PanelRows rows;
     rows.count = count;
@@ -81,13 +86,15 @@ void AdvanceBlock(const HeadRun& run, int64_t row, int count, BlockScratch& scra
     }
     AdvancePanel(run.shape, rows, scratch.state[panel][0], scratch);
   }
+  next_block.Finish();
 }
 
 void RunHeadTarget(const HeadRun& run, BlockScratch& scratch) {
   LoadState(run, scratch);
+  RowStage(run, 0, RowsOfBlock(run, 0), 1, scratch).Finish();
   int64_t next_checkpoint = 0;
   for (int64_t row = 0; row < run.rows; row += kBlockRows) {
-    const int count = static_cast<int>(std::min<int64_t>(run.rows - row, kBlockRows));
+    const int count = RowsOfBlock(run, row);
     AdvanceBlock(run, row, count, scratch);
     for (; next_checkpoint < run.checkpoint_count &&
            run.checkpoints[next_checkpoint].tokens == row + count;

@@ -33,19 +33,18 @@ HWY_INLINE Vec Gate(GateKind gate, Vec rate, Vec f, Vec dt_bias) {
   }
 }
 
-// Fills scratch.gate with row `row`'s K gates.
-HWY_NOINLINE void GateRow(const DeltaRuleShape& shape, const HeadRows& in, int64_t row,
+// Fills scratch.gate with the K gates of a row with raw gates f.
+HWY_NOINLINE void GateRow(const DeltaRuleShape& shape, const HeadRows& in, const float* f,
                           BlockScratch& scratch) {
   const F32 d;
   const Vec rate = hn::Set(d, in.gate_rate);
   const bool has_bias = in.dt_bias != nullptr;
   if (IsScalarGate(shape.gate)) {
     const Vec bias = hn::Set(d, has_bias ? in.dt_bias[0] : 0.0f);
-    const Vec gate = Gate(shape.gate, rate, hn::Set(d, in.f[row * in.f_stride]), bias);
+    const Vec gate = Gate(shape.gate, rate, hn::Set(d, f[0]), bias);
     for (int c = 0; c < shape.key_dim; c += kLanes) hn::Store(gate, d, scratch.gate + c);
     return;
   }
-  const float* f = in.f + row * in.f_stride;
   for (int c = 0; c < shape.key_dim; c += kLanes) {
     const Vec bias = has_bias ? hn::LoadU(d, in.dt_bias + c) : hn::Zero(d);
     hn::Store(Gate(shape.gate, rate, hn::LoadU(d, f + c), bias), d, scratch.gate + c);
@@ -120,30 +119,29 @@ HWY_INLINE void RowScales(const DeltaRuleShape& shape, const float* x, int64_t s
 }
 
 // beta of `count` rows.
-HWY_INLINE void BetaRows(const DeltaRuleShape& shape, const HeadRows& in, int64_t row, int count,
-                         float* beta) {
+HWY_INLINE void BetaRows(const DeltaRuleShape& shape, const float* raw, int count, float* beta) {
   const F32 d;
-  for (int i = 0; i < count; ++i) beta[i] = in.beta[(row + i) * in.beta_stride];
+  for (int i = 0; i < count; ++i) beta[i] = raw[i];
   for (int i = count; i % kSubRows != 0; ++i) beta[i] = 0.0f;
   if (!shape.beta_is_logit) return;
   for (int i = 0; i < count; i += kLanes) hn::Store(Sigmoid(hn::Load(d, beta + i)), d, beta + i);
 }
 
-// Row i of the block from input row `row`: everything that does not need later rows.
-HWY_NOINLINE void DecayedRow(const HeadRun& run, int64_t row, int i, BlockScratch& scratch) {
+// Row i of the block from its staged inputs: everything that does not need later rows.
+HWY_NOINLINE void DecayedRow(const HeadRun& run, int i, BlockScratch& scratch) {
   const F32 d;
   const I32 di;
   const int key_dim = run.shape.key_dim;
-  const float* k = run.in.k + row * run.in.k_stride;
+  const float* k = scratch.raw_key[i];
   if (run.shape.gate != GateKind::kNone) {
-    GateRow(run.shape, run.in, row, scratch);
+    GateRow(run.shape, run.in, scratch.raw_gate[i], scratch);
     Accumulate(key_dim, run.in.gate_scale, scratch, scratch.whole[i]);
   } else {
     std::memset(scratch.whole[i], 0, sizeof(scratch.whole[i]));
   }
   const Vec k_scale = hn::Set(d, scratch.key_scale[i]);
   for (int c = 0; c < key_dim; c += kLanes) {
-    const Vec x = hn::Mul(hn::LoadU(d, k + c), k_scale);
+    const Vec x = hn::Mul(hn::Load(d, k + c), k_scale);
     const Vec up = hn::Mul(x, hn::Load(d, scratch.up + c));
     const Vec power = PowerOfTwo(hn::Load(di, scratch.whole[i] + c));
     hn::Store(up, d, scratch.key_up[i] + c);
@@ -151,10 +149,10 @@ HWY_NOINLINE void DecayedRow(const HeadRun& run, int64_t row, int i, BlockScratc
     hn::Store(hn::Mul(up, power), d, scratch.key_decayed[i] + c);
   }
   if (run.o == nullptr) return;
-  const float* q = run.in.q + row * run.in.q_stride;
+  const float* q = scratch.raw_query[i];
   const Vec q_scale = hn::Set(d, scratch.query_scale[i]);
   for (int c = 0; c < key_dim; c += kLanes) {
-    const Vec x = hn::Mul(hn::LoadU(d, q + c), q_scale);
+    const Vec x = hn::Mul(hn::Load(d, q + c), q_scale);
     const Vec up = hn::Mul(x, hn::Load(d, scratch.up + c));
     const Vec power = PowerOfTwo(hn::Load(di, scratch.whole[i] + c));
     hn::Store(up, d, scratch.query_up[i] + c);
@@ -172,20 +170,19 @@ HWY_INLINE void PadRow(int i, BlockScratch& scratch) {
   std::memcpy(scratch.whole[i], scratch.whole[i - 1], sizeof(scratch.whole[i]));
 }
 
-// Rows [row, row + count) of the sequence as a block. Returns the rows with padding.
-HWY_INLINE int DecayedRows(const HeadRun& run, int64_t row, int count, BlockScratch& scratch) {
+// The block's `count` rows, from their staged inputs. Returns the rows with padding.
+HWY_INLINE int DecayedRows(const HeadRun& run, int count, BlockScratch& scratch) {
   ResetDecay(scratch);
-  RowScales(run.shape, run.in.k + row * run.in.k_stride, run.in.k_stride, count, 1.0f,
-            scratch.key_scale);
+  RowScales(run.shape, scratch.raw_key[0], kMaxDim, count, 1.0f, scratch.key_scale);
   if (run.o != nullptr) {
-    RowScales(run.shape, run.in.q + row * run.in.q_stride, run.in.q_stride, count,
-              run.shape.query_scale, scratch.query_scale);
+    RowScales(run.shape, scratch.raw_query[0], kMaxDim, count, run.shape.query_scale,
+              scratch.query_scale);
   }
-  for (int i = 0; i < count; ++i) DecayedRow(run, row + i, i, scratch);
+  for (int i = 0; i < count; ++i) DecayedRow(run, i, scratch);
   int padded = count;
   for (; padded % kSubRows != 0; ++padded) PadRow(padded, scratch);
   if (run.shape.write == WriteRule::kDelta) {
-    BetaRows(run.shape, run.in, row, count, scratch.beta);
+    BetaRows(run.shape, scratch.raw_beta, count, scratch.beta);
   }
   return padded;
 }

@@ -30,7 +30,7 @@ HWY_INLINE void PrepareStep(const HeadStep& step, BlockScratch& scratch, StepTok
   const DeltaRuleShape& shape = step.shape;
   ResetDecay(scratch);
   if (shape.gate != GateKind::kNone) {
-    GateRow(shape, step.in, 0, scratch);
+    GateRow(shape, step.in, step.in.f, scratch);
     Accumulate(shape.key_dim, step.in.gate_scale, scratch, scratch.whole[0]);
   } else {
     std::memset(scratch.whole[0], 0, sizeof(scratch.whole[0]));
@@ -51,7 +51,7 @@ HWY_INLINE void PrepareStep(const HeadStep& step, BlockScratch& scratch, StepTok
   }
   token.key_query = hn::GetLane(hn::SumOfLanes(d, key_query));
   if (shape.write == WriteRule::kDelta) {
-    BetaRows(shape, step.in, 0, 1, scratch.beta);
+    BetaRows(shape, step.in.beta, 1, scratch.beta);
     token.beta = scratch.beta[0];
   }
 }
