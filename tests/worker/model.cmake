@@ -8,3 +8,19 @@ deltafill_test(model_reference_test
   SOURCES model_reference_test.cc
   LIBS deltafill_model_testing
   LABELS core)
+deltafill_test(model_config_test
+  SOURCES model_config_test.cc
+  LIBS deltafill_model nlohmann_json::nlohmann_json
+  LABELS core)
+deltafill_test(model_safetensors_test
+  SOURCES model_safetensors_test.cc
+  LIBS deltafill_model_testing
+  LABELS core)
+deltafill_test(model_load_test
+  SOURCES model_load_test.cc
+  LIBS deltafill_model_testing nlohmann_json::nlohmann_json
+  LABELS core)
+deltafill_test(model_prefill_test
+  SOURCES model_prefill_test.cc
+  LIBS deltafill_model_testing
+  LABELS core)

@@ -76,7 +76,8 @@ std::byte* MemoryPort::Place(PrefixState& state, uint32_t layer, PartKind kind) 
 }
 
 void MemoryPort::Record(const char* call, uint32_t layer, PartKind kind) {
-  calls_.push_back(absl::StrCat(call, " ", layer, kind == PartKind::kConvTail ? " tail" : " state"));
+  calls_.push_back(
+      absl::StrCat(call, " ", layer, kind == PartKind::kConvTail ? " tail" : " state"));
 }
 
 absl::StatusOr<const void*> MemoryPort::Await(uint32_t layer, PartKind kind) {

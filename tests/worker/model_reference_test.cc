@@ -77,9 +77,9 @@ TEST_P(ModelReferenceTest, LogitsAndStatesMatch) {
   for (size_t i = 0; i < positions.size(); ++i) {
     const std::vector<uint32_t> prefix(tokens.begin(), tokens.begin() + positions[i] + 1);
     const RangeResult result = PrefillRange(*model, **lane, prefix, {}, nullptr);
-    logits_error =
-        std::max(logits_error, RelativeError(result.logits, std::span(logits).subspan(
-                                                                i * vocabulary, vocabulary)));
+    logits_error = std::max(
+        logits_error,
+        RelativeError(result.logits, std::span(logits).subspan(i * vocabulary, vocabulary)));
   }
   EXPECT_LE(logits_error, kLogitsErrorMax);
 
@@ -90,13 +90,12 @@ TEST_P(ModelReferenceTest, LogitsAndStatesMatch) {
   double tail_error = 0.0;
   for (uint32_t layer = 0; layer < model->config().layers.size(); ++layer) {
     state_error = std::max(
-        state_error,
-        MaxHeadRelativeError(EntryOf(*model, whole.state, layer, PartKind::kRecurrent),
-                             expected.Doubles(absl::StrCat("recurrent.", layer)), 1, heads,
-                             dim * dim));
-    tail_error = std::max(
-        tail_error, RelativeError(EntryOf(*model, whole.state, layer, PartKind::kConvTail),
-                                  expected.Doubles(absl::StrCat("tail.", layer))));
+        state_error, MaxHeadRelativeError(EntryOf(*model, whole.state, layer, PartKind::kRecurrent),
+                                          expected.Doubles(absl::StrCat("recurrent.", layer)), 1,
+                                          heads, dim * dim));
+    tail_error =
+        std::max(tail_error, RelativeError(EntryOf(*model, whole.state, layer, PartKind::kConvTail),
+                                           expected.Doubles(absl::StrCat("tail.", layer))));
   }
   EXPECT_LE(state_error, kStateErrorMax);
   EXPECT_LE(tail_error, kStateErrorMax);

@@ -12,8 +12,8 @@
 
 namespace deltafill {
 
-// Buffers are in the backend's memory and have the size of the model's StateEntry for (layer, kind).
-// Called by the one thread that runs the range, layers ascending.
+// Buffers are in the backend's memory and have the size of the model's StateEntry for (layer,
+// kind). Called by the one thread that runs the range, layers ascending.
 class BoundaryPort {
  public:
   virtual ~BoundaryPort() = default;
@@ -25,7 +25,8 @@ class BoundaryPort {
   // Where to write the state after the range; nullptr if nobody needs it.
   virtual void* Outgoing(uint32_t layer, PartKind kind) = 0;
 
-  // The outgoing state is written (on a GPU: issued on the lane's stream). Called as early as it can be.
+  // The outgoing state is written (on a GPU: issued on the lane's stream). Called as early as it
+  // can be.
   virtual absl::Status HandOn(uint32_t layer, PartKind kind) = 0;
 
   // Where to write the state at the range's capture with this index.

@@ -28,8 +28,8 @@ struct CheckpointTensor {
 // Files are mapped, not read. Immutable and thread-safe.
 class Checkpoint {
  public:
-  // NOT_FOUND if there are no safetensors files; DATA_LOSS naming file and tensor for a corrupt one,
-  // a shard or tensor the index promises that is missing, or a tensor in two files.
+  // NOT_FOUND if there are no safetensors files; DATA_LOSS naming file and tensor for a corrupt
+  // one, a shard or tensor the index promises that is missing, or a tensor in two files.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& directory);
 
   const std::string& directory() const { return directory_; }

@@ -76,7 +76,8 @@ absl::Status ReadLayerSet(const Section& section, const std::string& key, int64_
                           std::set<int64_t>* out) {
   const json* value = section.Find(key);
   if (value == nullptr) return absl::OkStatus();
-  const std::string limit = absl::StrCat("must be a list of distinct integers in [1, ", layers, "]");
+  const std::string limit =
+      absl::StrCat("must be a list of distinct integers in [1, ", layers, "]");
   if (!value->is_array()) return Fault(section.Name(key), limit);
   for (const json& layer : *value) {
     if (!IsIntegerIn(layer, 1, layers) || !out->insert(layer.get<int64_t>()).second) {
@@ -89,9 +90,9 @@ absl::Status ReadLayerSet(const Section& section, const std::string& key, int64_
 absl::Status ReadEosIds(const Section& root, ModelConfig* config) {
   const json* value = root.Find("eos_token_id");
   if (value == nullptr) return absl::OkStatus();
-  const std::string limit = absl::StrCat("must be a token id below vocab_size (",
-                                         config->vocab_size, ") or a list of at most ",
-                                         kEosIdsMax, " of them");
+  const std::string limit =
+      absl::StrCat("must be a token id below vocab_size (", config->vocab_size,
+                   ") or a list of at most ", kEosIdsMax, " of them");
   const json list = value->is_array() ? *value : json::array({*value});
   if (list.size() > kEosIdsMax) return Fault("eos_token_id", limit);
   for (const json& id : list) {
@@ -114,7 +115,8 @@ absl::Status ReadGate(const Section& linear, ModelConfig* config) {
   config->gate = bound != nullptr || safe_gate ? KdaGate::kLowerBound : KdaGate::kSoftplus;
   bool full_rank = false;
   DELTAFILL_TRY(ReadOptionalBool(linear, "use_full_rank_gate", &full_rank));
-  if (full_rank) return Fault(linear.Name("use_full_rank_gate"), "is true; only false is supported");
+  if (full_rank)
+    return Fault(linear.Name("use_full_rank_gate"), "is true; only false is supported");
   return absl::OkStatus();
 }
 
@@ -125,8 +127,8 @@ absl::Status ReadHeads(const Section& linear, ModelConfig* config) {
     return Fault(linear.Name("head_dim"),
                  absl::StrCat("is ", config->kda_head_dim, "; it must be 32, 64 or 128"));
   }
-  DELTAFILL_TRY(ReadOptionalInteger(linear, "short_conv_kernel_size", 1, 64,
-                                    &config->conv_kernel_size));
+  DELTAFILL_TRY(
+      ReadOptionalInteger(linear, "short_conv_kernel_size", 1, 64, &config->conv_kernel_size));
   if (config->conv_kernel_size != 4) {
     return Fault(linear.Name("short_conv_kernel_size"),
                  absl::StrCat("is ", config->conv_kernel_size, "; only 4 is supported"));

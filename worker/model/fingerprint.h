@@ -1,5 +1,5 @@
-// The model fingerprint (DESIGN section 6): SHA-256 over the architecture and every tensor, so equal
-// fingerprints mean the same function of tokens. Independent of paths, files and times.
+// The model fingerprint (DESIGN section 6): SHA-256 over the architecture and every tensor, so
+// equal fingerprints mean the same function of tokens. Independent of paths, files and times.
 #ifndef DELTAFILL_WORKER_MODEL_FINGERPRINT_H_
 #define DELTAFILL_WORKER_MODEL_FINGERPRINT_H_
 

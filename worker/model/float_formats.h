@@ -18,7 +18,8 @@ inline float FloatFromHalf(uint16_t bits) {
   const uint32_t exponent = (bits >> 10) & 31u;
   const uint32_t fraction = bits & 0x3ffu;
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (fraction << 13));
-  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (fraction << 13));
+  if (exponent != 0)
+    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (fraction << 13));
   const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
   return sign != 0 ? -magnitude : magnitude;
 }

@@ -57,9 +57,8 @@ std::string ConfigText(const ModelConfig& config) {
 
 absl::Status WriteTexts(const ModelPreset& preset, uint64_t seed, const std::string& directory) {
   const ModelConfig& config = preset.config;
-  const ordered_json generation = {{"bos_token_id", kBosId},
-                                   {"eos_token_id", config.eos_ids.front()},
-                                   {"pad_token_id", kPadId}};
+  const ordered_json generation = {
+      {"bos_token_id", kBosId}, {"eos_token_id", config.eos_ids.front()}, {"pad_token_id", kPadId}};
   const ordered_json tokenizer = {
       {"kind", "bytes"},
       {"special_tokens",
@@ -135,14 +134,16 @@ absl::Status WriteWeights(const ModelConfig& config, uint64_t seed, const std::s
 absl::Status InitModel(std::string_view preset_name, uint64_t seed, const std::string& directory) {
   DELTAFILL_TRY_ASSIGN(preset, FindModelPreset(preset_name));
   std::error_code error;
+  const bool taken = std::filesystem::exists(directory, error) &&
+                     (!std::filesystem::is_directory(directory, error) ||
+                      !std::filesystem::is_empty(directory, error));
+  if (taken) {
+    return absl::AlreadyExistsError(absl::StrCat(directory, ": must be an empty directory"));
+  }
   std::filesystem::create_directories(directory, error);
   if (error) {
     return absl::PermissionDeniedError(
         absl::StrCat(directory, ": cannot be created: ", error.message()));
-  }
-  const bool empty = std::filesystem::is_empty(directory, error);
-  if (error || !empty) {
-    return absl::AlreadyExistsError(absl::StrCat(directory, ": must be an empty directory"));
   }
   DELTAFILL_TRY(WriteTexts(preset, seed, directory));
   return WriteWeights(preset.config, seed, directory);

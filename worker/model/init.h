@@ -1,4 +1,5 @@
-// Makes model directories with random weights: for trying the service out, for tests and benchmarks.
+// Makes model directories with random weights: for trying the service out, for tests and
+// benchmarks.
 #ifndef DELTAFILL_WORKER_MODEL_INIT_H_
 #define DELTAFILL_WORKER_MODEL_INIT_H_
 
@@ -25,8 +26,8 @@ absl::StatusOr<ModelPreset> FindModelPreset(std::string_view name);
 
 // Writes config.json, generation_config.json, deltafill_tokenizer.json (bytes), README.md and the
 // weights (bf16; vectors fp32) by their public names, in shards of at most 1 GiB. The bytes are a
-// function of preset and seed, on any machine. Creates `directory`, which must be empty or not exist:
-// ALREADY_EXISTS otherwise. The model is untrained; README.md says so.
+// function of preset and seed, on any machine. Creates `directory`, which must be empty or not
+// exist: ALREADY_EXISTS otherwise. The model is untrained; README.md says so.
 absl::Status InitModel(std::string_view preset, uint64_t seed, const std::string& directory);
 
 }  // namespace deltafill

@@ -48,7 +48,8 @@ absl::StatusOr<ModelPreset> FindModelPreset(std::string_view name) {
     config.layers.resize(static_cast<size_t>(sizes.layers));
     return ModelPreset{sizes.name, config};
   }
-  return absl::InvalidArgumentError(absl::StrCat("preset '", std::string(name), "': must be one of ",
+  return absl::InvalidArgumentError(absl::StrCat("preset '", std::string(name),
+                                                 "': must be one of ",
                                                  absl::StrJoin(ModelPresetNames(), ", ")));
 }
 

@@ -34,12 +34,13 @@ double UniformAt(uint64_t stream, uint64_t index) {
   return static_cast<double>(WordAt(stream, index) >> 11) * 0x1p-53;
 }
 
-// Nearly normal, unit variance: the sum of four uniform 16-bit numbers. Exact integers, so it is the
-// same everywhere.
+// Nearly normal, unit variance: the sum of four uniform 16-bit numbers. Exact integers, so it is
+// the same everywhere.
 double NormalAt(uint64_t stream, uint64_t index) {
   const uint64_t word = WordAt(stream, index);
   int64_t sum = 0;
-  for (int shift = 0; shift < 64; shift += 16) sum += static_cast<int64_t>((word >> shift) & 0xffff);
+  for (int shift = 0; shift < 64; shift += 16)
+    sum += static_cast<int64_t>((word >> shift) & 0xffff);
   constexpr double kMean = 2.0 * 65535.0;
   constexpr double kDeviation = 37837.22;  // sqrt(4 (65536^2 - 1) / 12)
   return (static_cast<double>(sum) - kMean) / kDeviation;
@@ -47,14 +48,17 @@ double NormalAt(uint64_t stream, uint64_t index) {
 
 double ValueAt(const InitialTensor& tensor, uint64_t stream, uint64_t index) {
   switch (tensor.values) {
-    case InitialValues::kOnes: return 1.0;
-    case InitialValues::kALog: return std::log(1.0 + 15.0 * UniformAt(stream, index));
+    case InitialValues::kOnes:
+      return 1.0;
+    case InitialValues::kALog:
+      return std::log(1.0 + 15.0 * UniformAt(stream, index));
     case InitialValues::kDtBias: {
       const double low = std::log(1e-3);
       const double step = std::exp(low + (std::log(0.1) - low) * UniformAt(stream, index));
       return step + std::log(1.0 - std::exp(-step));
     }
-    case InitialValues::kNormal: break;
+    case InitialValues::kNormal:
+      break;
   }
   return tensor.scale * NormalAt(stream, index);
 }
@@ -95,7 +99,8 @@ void Planner::Layer(const std::string& prefix) {
     Matrix(absl::StrCat(mixer, which, "_proj.weight"), channels, hidden, from_hidden);
   }
   for (const char* which : {"q", "k", "v"}) {
-    tensors.push_back({{absl::StrCat(mixer, which, "_conv1d.weight"), "BF16",
+    tensors.push_back({{absl::StrCat(mixer, which, "_conv1d.weight"),
+                        "BF16",
                         {channels, 1, config_.conv_kernel_size}},
                        InitialValues::kNormal,
                        0.5});

@@ -12,10 +12,10 @@
 namespace deltafill {
 
 enum class InitialValues : uint8_t {
-  kNormal,   // mean 0, standard deviation `scale`
+  kNormal,  // mean 0, standard deviation `scale`
   kOnes,
-  kALog,     // log of a uniform in [1, 16): decay rates of the heads
-  kDtBias,   // inverse softplus of a time step, log-uniform in [1e-3, 0.1]
+  kALog,    // log of a uniform in [1, 16): decay rates of the heads
+  kDtBias,  // inverse softplus of a time step, log-uniform in [1e-3, 0.1]
 };
 
 struct InitialTensor {
@@ -30,8 +30,9 @@ std::vector<InitialTensor> PlanInitialTensors(const ModelConfig& config);
 
 uint64_t TensorBytes(const TensorPlan& plan);
 
-// Bytes of values [first, first + count) of a tensor. A value depends on seed, the tensor's name and
-// its index only; random numbers come from a counter, and nothing but log and exp from the C library.
+// Bytes of values [first, first + count) of a tensor. A value depends on seed, the tensor's name
+// and its index only; random numbers come from a counter, and nothing but log and exp from the C
+// library.
 std::vector<std::byte> InitialBytes(const InitialTensor& tensor, uint64_t seed, uint64_t first,
                                     uint64_t count);
 

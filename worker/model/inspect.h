@@ -26,9 +26,9 @@ struct ModelDescription {
   std::vector<TensorDescription> tensors;  // by name
   uint64_t parameters = 0;                 // elements of all tensors
   uint64_t weight_bytes = 0;
-  StateLayout state_layout;                // .bytes: one prefix state
+  StateLayout state_layout;  // .bytes: one prefix state
   ModelFingerprint fingerprint;
-  std::string tokenizer_kind;              // "" if the directory serves token ids only
+  std::string tokenizer_kind;  // "" if the directory serves token ids only
 };
 
 // Errors as LoadModel's, except that layers of any kind are described. May write the fingerprint's

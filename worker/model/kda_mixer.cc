@@ -91,10 +91,10 @@ absl::Status KdaMixer::Load(const std::string& prefix, WeightReader& reader) {
                                            {named("v_proj"), channels_}},
                                           hidden_));
   qkv_ = std::move(qkv);
-  DELTAFILL_TRY_ASSIGN(
-      low_rank,
-      reader.Matrix({{named("f_a_proj"), dim_}, {named("g_a_proj"), dim_}, {named("b_proj"), heads_}},
-                    hidden_));
+  DELTAFILL_TRY_ASSIGN(low_rank, reader.Matrix({{named("f_a_proj"), dim_},
+                                                {named("g_a_proj"), dim_},
+                                                {named("b_proj"), heads_}},
+                                               hidden_));
   low_rank_ = std::move(low_rank);
   DELTAFILL_TRY_ASSIGN(decay, reader.Matrix({{named("f_b_proj"), channels_}}, dim_));
   decay_ = std::move(decay);
@@ -102,9 +102,9 @@ absl::Status KdaMixer::Load(const std::string& prefix, WeightReader& reader) {
   gate_ = std::move(gate);
   DELTAFILL_TRY_ASSIGN(output, reader.Matrix({{named("o_proj"), hidden_}}, channels_));
   output_ = std::move(output);
-  DELTAFILL_TRY_ASSIGN(
-      conv, reader.Vector({named("q_conv1d"), named("k_conv1d"), named("v_conv1d")},
-                          {channels_, kernels::kConvKernelSize}));
+  DELTAFILL_TRY_ASSIGN(conv,
+                       reader.Vector({named("q_conv1d"), named("k_conv1d"), named("v_conv1d")},
+                                     {channels_, kernels::kConvKernelSize}));
   conv_ = std::move(conv);
   DELTAFILL_TRY_ASSIGN(a_log, reader.Vector({prefix + "A_log"}, {heads_}));
   a_log_ = std::move(a_log);
@@ -127,10 +127,8 @@ kernels::DeltaRuleInputs KdaMixer::RuleInputs(const PassRows& rows) const {
 }
 
 absl::Status KdaMixer::ProjectInputs(const PassRows& rows) const {
-  return FromOperator(rows.operators->MatMul({.x = rows.normed,
-                                              .weight = qkv_.get(),
-                                              .y = PreConvolution(rows),
-                                              .rows = rows.rows}));
+  return FromOperator(rows.operators->MatMul(
+      {.x = rows.normed, .weight = qkv_.get(), .y = PreConvolution(rows), .rows = rows.rows}));
 }
 
 absl::Status KdaMixer::WriteTail(const PassRows& rows, size_t range, int64_t tokens,
@@ -143,8 +141,8 @@ absl::Status KdaMixer::WriteTail(const PassRows& rows, size_t range, int64_t tok
                                 .channels = 3 * channels_}));
 }
 
-// Fills pointers->tails_in. A range of three tokens or more does not need the tail before it to hand
-// its own on, so it does that first and the next worker need not wait for this one's wait.
+// Fills pointers->tails_in. A range of three tokens or more does not need the tail before it to
+// hand its own on, so it does that first and the next worker need not wait for this one's wait.
 absl::Status KdaMixer::HandOnTails(const PassRows& rows, std::span<const RangeWork> ranges) const {
   std::vector<const float*>& tails_in = rows.pointers->tails_in;
   tails_in.assign(ranges.size(), nullptr);

@@ -48,9 +48,9 @@ absl::Status KimiLinearModel::CheckRanges(const Lane& lane,
     int64_t before = 0;
     for (int64_t capture : ranges[i].captures) {
       if (capture % kernels::kBlockTokens != 0 || capture <= before || capture > tokens) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            range, "captures: ", capture, " is not a multiple of ", kernels::kBlockTokens, " in (",
-            before, ", ", tokens, "]"));
+        return absl::InvalidArgumentError(
+            absl::StrCat(range, "captures: ", capture, " is not a multiple of ",
+                         kernels::kBlockTokens, " in (", before, ", ", tokens, "]"));
       }
       before = capture;
     }
@@ -128,9 +128,9 @@ absl::Status KimiLinearModel::ComputeLogits(Lane& lane, const PassRows& rows,
                                           .weight = head,
                                           .y = {lane.logits(), kernels::DType::kF32, vocabulary},
                                           .rows = count}));
-    DELTAFILL_TRY(rows.operators->CopyToHost(
-        logits.data() + first * vocabulary, lane.logits(),
-        static_cast<size_t>(count * vocabulary) * sizeof(float)));
+    DELTAFILL_TRY(
+        rows.operators->CopyToHost(logits.data() + first * vocabulary, lane.logits(),
+                                   static_cast<size_t>(count * vocabulary) * sizeof(float)));
   }
   return FromOperator(rows.operators->Synchronize());
 }

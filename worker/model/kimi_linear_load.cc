@@ -41,8 +41,8 @@ absl::Status KimiLinearModel::LoadWeights(const Checkpoint& checkpoint) {
   DELTAFILL_TRY(backend_->NewOperators(1, &operators));
   WeightReader reader(checkpoint, *backend_, *operators);
   const int64_t hidden = config_.hidden_size;
-  DELTAFILL_TRY_ASSIGN(
-      embedding, reader.Matrix({{"model.embed_tokens.weight", config_.vocab_size}}, hidden));
+  DELTAFILL_TRY_ASSIGN(embedding,
+                       reader.Matrix({{"model.embed_tokens.weight", config_.vocab_size}}, hidden));
   embedding_ = std::move(embedding);
   if (!config_.tie_word_embeddings) {
     DELTAFILL_TRY_ASSIGN(head, reader.Matrix({{"lm_head.weight", config_.vocab_size}}, hidden));
@@ -61,14 +61,13 @@ absl::StatusOr<KimiLinearModel::Layer> KimiLinearModel::LoadLayer(uint32_t index
                                                                   WeightReader& reader) const {
   const std::string prefix = absl::StrCat("model.layers.", index, ".");
   Layer layer;
-  DELTAFILL_TRY_ASSIGN(
-      mixer_norm, reader.Vector({prefix + "input_layernorm.weight"}, {config_.hidden_size}));
+  DELTAFILL_TRY_ASSIGN(mixer_norm,
+                       reader.Vector({prefix + "input_layernorm.weight"}, {config_.hidden_size}));
   layer.mixer_norm = std::move(mixer_norm);
-  DELTAFILL_TRY_ASSIGN(mlp_norm, reader.Vector({prefix + "post_attention_layernorm.weight"},
-                                               {config_.hidden_size}));
-  layer.mlp_norm = std::move(mlp_norm);
   DELTAFILL_TRY_ASSIGN(
-      mixer, LoadKdaMixer(config_, layout_, index, prefix + "self_attn.", reader));
+      mlp_norm, reader.Vector({prefix + "post_attention_layernorm.weight"}, {config_.hidden_size}));
+  layer.mlp_norm = std::move(mlp_norm);
+  DELTAFILL_TRY_ASSIGN(mixer, LoadKdaMixer(config_, layout_, index, prefix + "self_attn.", reader));
   layer.mixer = std::move(mixer);
   DELTAFILL_TRY_ASSIGN(mlp, LoadDenseMlp(config_, prefix + "mlp.", reader));
   layer.mlp = std::move(mlp);

@@ -26,8 +26,7 @@ absl::StatusOr<std::shared_ptr<Lane>> Lane::Create(kernels::Backend& backend, in
   lane->row_capacity_ = (sizes.rows_max + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
   DELTAFILL_TRY(backend.NewOperators(threads, &lane->operators_));
 
-  const size_t row_bytes =
-      static_cast<size_t>(lane->row_capacity_) * kernels::SizeOf(lane->dtype_);
+  const size_t row_bytes = static_cast<size_t>(lane->row_capacity_) * kernels::SizeOf(lane->dtype_);
   const struct {
     DeviceBuffer* buffer;
     size_t bytes;
@@ -43,9 +42,9 @@ absl::StatusOr<std::shared_ptr<Lane>> Lane::Create(kernels::Backend& backend, in
   for (const auto& [buffer, bytes] : buffers) {
     auto allocated = DeviceBuffer::Allocate(backend, bytes);
     if (!allocated.ok()) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("a lane of ", sizes.rows_max, " rows needs ", total_bytes,
-                       " bytes: ", allocated.status().message()));
+      return absl::ResourceExhaustedError(absl::StrCat("a lane of ", sizes.rows_max, " rows needs ",
+                                                       total_bytes,
+                                                       " bytes: ", allocated.status().message()));
     }
     *buffer = std::move(*allocated);
   }

@@ -41,7 +41,8 @@ class Lane {
 
   kernels::Operators& operators() { return *operators_; }
   const LaneSizes& sizes() const { return sizes_; }
-  float* logits() const { return static_cast<float*>(logits_.get()); }  // [kBlockTokens, vocabulary]
+  // [kBlockTokens, vocabulary]
+  float* logits() const { return static_cast<float*>(logits_.get()); }
 
   std::vector<int64_t> offsets;  // of the pass at hand
   std::vector<uint32_t> tokens;  // packed

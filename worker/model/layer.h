@@ -1,5 +1,5 @@
-// The seam behind which layers are kinds: a sequence mixer (KDA; attention later) and an MLP (dense;
-// mixtures of experts later). A pass walks packed rows through them, layer by layer.
+// The seam behind which layers are kinds: a sequence mixer (KDA; attention later) and an MLP
+// (dense; mixtures of experts later). A pass walks packed rows through them, layer by layer.
 #ifndef DELTAFILL_WORKER_MODEL_LAYER_H_
 #define DELTAFILL_WORKER_MODEL_LAYER_H_
 
@@ -20,10 +20,10 @@ struct PassRows {
   kernels::Operators* operators = nullptr;
   kernels::SequenceOffsets offsets;  // of the packed sequences; decoding: one row each
   int64_t rows = 0;
-  kernels::MutableRows hidden;       // [rows, hidden]: the residual stream
-  kernels::MutableRows normed;       // [rows, hidden]: the layer's normalised input
-  std::byte* scratch = nullptr;      // row_capacity x the widest ScratchWidth of the layers
-  int64_t row_capacity = 0;          // a multiple of 16
+  kernels::MutableRows hidden;   // [rows, hidden]: the residual stream
+  kernels::MutableRows normed;   // [rows, hidden]: the layer's normalised input
+  std::byte* scratch = nullptr;  // row_capacity x the widest ScratchWidth of the layers
+  int64_t row_capacity = 0;      // a multiple of 16
   kernels::DType dtype = kernels::DType::kF32;
   PassPointers* pointers = nullptr;  // host arrays that are kept between calls
 
@@ -36,8 +36,8 @@ struct PassRows {
 
 // Columns from `first` on of some rows, or rows from `first` on.
 inline kernels::MutableRows ColumnsFrom(kernels::MutableRows rows, int64_t first) {
-  rows.data = static_cast<std::byte*>(rows.data) +
-              static_cast<size_t>(first) * kernels::SizeOf(rows.dtype);
+  rows.data =
+      static_cast<std::byte*>(rows.data) + static_cast<size_t>(first) * kernels::SizeOf(rows.dtype);
   return rows;
 }
 inline kernels::MutableRows RowsFrom(kernels::MutableRows rows, int64_t first) {

@@ -25,7 +25,8 @@ class MappedFile {
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {start_, size_}; }
   std::string_view text() const { return {reinterpret_cast<const char*>(start_), size_}; }
-  int64_t modified_ns() const { return modified_ns_; }  // since the epoch, as the file system has it
+  // Since the epoch, as the file system has it.
+  int64_t modified_ns() const { return modified_ns_; }
 
  private:
   MappedFile() = default;

@@ -1,4 +1,5 @@
-// A model in a backend's memory: prefill of ranges and decoding steps. No prompts, protos or stores.
+// A model in a backend's memory: prefill of ranges and decoding steps. No prompts, protos or
+// stores.
 #ifndef DELTAFILL_WORKER_MODEL_MODEL_H_
 #define DELTAFILL_WORKER_MODEL_MODEL_H_
 
@@ -18,10 +19,11 @@
 
 namespace deltafill {
 
-// One range of one prompt, to be run through all layers.
+// One range of one prompt, to be run through all layers. Ranges of one call are of different
+// prompts: their recurrent states are awaited together, before any is handed on.
 struct RangeWork {
   std::span<const uint32_t> tokens;  // at least one; ids below the vocabulary size
-  std::vector<int64_t> captures;     // token counts from the range's start; multiples of 64, ascending
+  std::vector<int64_t> captures;  // token counts from the range's start; multiples of 64, ascending
   BoundaryPort* port = nullptr;
 };
 
@@ -41,8 +43,10 @@ class Model {
   // RESOURCE_EXHAUSTED with the sizes if the scratch does not fit.
   virtual absl::StatusOr<std::shared_ptr<Lane>> NewLane(int threads, int64_t rows_max) = 0;
 
-  // Runs the ranges, packed, through all layers. Row-invariant: a range's bits do not depend on what it
-  // is packed with. The sum of their tokens is at most the lane's rows_max.
+  // Runs the ranges, packed, through all layers. Row-invariant: a range's bits do not depend on
+  // what it is packed with. The sum of their tokens is at most the lane's rows_max
+  // (INVALID_ARGUMENT naming the field otherwise). The first error of any range's port ends the
+  // call for all of them.
   virtual absl::Status Prefill(Lane& lane, std::span<const RangeWork> ranges) = 0;
 
   // Logits of the last token of each range of the last Prefill on this lane: host
@@ -56,8 +60,9 @@ class Model {
 };
 
 // Loads a Hugging Face model directory (config.json and safetensors). The directory may be
-// read-only. INVALID_ARGUMENT or DATA_LOSS naming file and tensor; UNIMPLEMENTED naming layer and kind
-// if a layer is of a kind that is not there.
+// read-only. NOT_FOUND if config.json or the safetensors files are missing; INVALID_ARGUMENT naming
+// the key of config.json; DATA_LOSS naming file and tensor; UNIMPLEMENTED naming layer and kind if
+// a layer is of a kind that is not there.
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& directory,
                                                  std::shared_ptr<kernels::Backend> backend);
 

@@ -16,7 +16,8 @@ namespace {
 
 using nlohmann::json;
 
-static_assert(std::endian::native == std::endian::little, "tensors are used as they lie in the file");
+static_assert(std::endian::native == std::endian::little,
+              "tensors are used as they lie in the file");
 
 constexpr uint64_t kLengthBytes = 8;
 
@@ -25,9 +26,9 @@ struct ElementSize {
   size_t bytes;
 };
 constexpr ElementSize kElementSizes[] = {
-    {"BOOL", 1}, {"U8", 1},   {"I8", 1},   {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1},
-    {"I16", 2},  {"U16", 2},  {"F16", 2},  {"BF16", 2},    {"I32", 4},     {"U32", 4},
-    {"F32", 4},  {"I64", 8},  {"U64", 8},  {"F64", 8},     {"C64", 8},
+    {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1},
+    {"I16", 2},  {"U16", 2}, {"F16", 2}, {"BF16", 2},    {"I32", 4},     {"U32", 4},
+    {"F32", 4},  {"I64", 8}, {"U64", 8}, {"F64", 8},     {"C64", 8},
 };
 
 absl::Status Loss(const std::string& file, const std::string& what) {
@@ -66,14 +67,14 @@ absl::Status ReadEntry(const json& member, uint64_t payload_start, uint64_t file
   const uint64_t end = offsets[1].get<uint64_t>();
   if (begin > end || end > file_bytes - payload_start) {
     return absl::DataLossError(absl::StrCat("data_offsets [", begin, ", ", end,
-                                            ") are outside the file's ",
-                                            file_bytes - payload_start, " bytes of tensors"));
+                                            ") are outside the file's ", file_bytes - payload_start,
+                                            " bytes of tensors"));
   }
   const std::optional<uint64_t> elements = ElementCount(entry->shape);
   if (!elements.has_value() || *elements > (uint64_t{1} << 62) / element_bytes ||
       *elements * element_bytes != end - begin) {
-    return absl::DataLossError(absl::StrCat("shape and dtype do not give the ", end - begin,
-                                            " bytes of data_offsets"));
+    return absl::DataLossError(
+        absl::StrCat("shape and dtype do not give the ", end - begin, " bytes of data_offsets"));
   }
   entry->begin = payload_start + begin;
   entry->end = payload_start + end;
@@ -83,7 +84,8 @@ absl::Status ReadEntry(const json& member, uint64_t payload_start, uint64_t file
 absl::Status ReadMetadata(const json& member, std::map<std::string, std::string>* metadata) {
   if (!member.is_object()) return absl::DataLossError("__metadata__ is not an object");
   for (const auto& [key, value] : member.items()) {
-    if (!value.is_string()) return absl::DataLossError("__metadata__ has a value that is no string");
+    if (!value.is_string())
+      return absl::DataLossError("__metadata__ has a value that is no string");
     metadata->emplace(key, value.get<std::string>());
   }
   return absl::OkStatus();
@@ -98,9 +100,10 @@ absl::Status CheckCover(std::vector<TensorEntry>& tensors, uint64_t payload_star
   uint64_t expected = payload_start;
   for (const TensorEntry& entry : tensors) {
     if (entry.begin != expected) {
-      return Loss(file_name, absl::StrCat("tensor '", entry.name, "' ",
-                                          entry.begin < expected ? "overlaps" : "leaves a gap after",
-                                          " the one before it"));
+      return Loss(file_name,
+                  absl::StrCat("tensor '", entry.name, "' ",
+                               entry.begin < expected ? "overlaps" : "leaves a gap after",
+                               " the one before it"));
     }
     expected = entry.end;
   }
@@ -128,9 +131,12 @@ std::optional<kernels::DType> KernelDType(std::string_view dtype) {
 
 std::string_view TensorDTypeName(kernels::DType dtype) {
   switch (dtype) {
-    case kernels::DType::kBF16: return "BF16";
-    case kernels::DType::kF16: return "F16";
-    case kernels::DType::kF32: break;
+    case kernels::DType::kBF16:
+      return "BF16";
+    case kernels::DType::kF16:
+      return "F16";
+    case kernels::DType::kF32:
+      break;
   }
   return "F32";
 }

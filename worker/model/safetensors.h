@@ -44,9 +44,9 @@ std::string_view TensorDTypeName(kernels::DType dtype);
 // Product of the dims; nullopt past 2^62 or for a negative dim.
 std::optional<uint64_t> ElementCount(std::span<const int64_t> shape);
 
-// Checks everything the format promises: the length, the JSON, no name twice, dtype, shape and bytes
-// agreeing, and tensors that cover the rest of the file without gap or overlap. DATA_LOSS naming
-// `file_name` and the tensor. Never reads outside `file`.
+// Checks everything the format promises: the length, the JSON, no name twice, dtype, shape and
+// bytes agreeing, and tensors that cover the rest of the file without gap or overlap. DATA_LOSS
+// naming `file_name` and the tensor. Never reads outside `file`.
 absl::StatusOr<SafetensorsHeader> ParseSafetensors(std::string_view file,
                                                    const std::string& file_name);
 

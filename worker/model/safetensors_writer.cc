@@ -132,18 +132,19 @@ absl::Status SafetensorsWriter::Finish() {
 }
 
 absl::Status WriteFileAtomically(const std::string& path, const std::string& contents) {
-  // Processes that start together may write the same file; each writes its own and the last one stays.
+  // Processes that start together may write the same file; each writes its own and the last one
+  // stays.
   static std::atomic<int> written_files{0};
   const std::string partial = absl::StrCat(path, ".partial.", ::getpid(), ".", ++written_files);
   std::FILE* file = std::fopen(partial.c_str(), "wbe");
   if (file == nullptr) return WriteFault(partial, "open");
   const bool written = std::fwrite(contents.data(), 1, contents.size(), file) == contents.size();
   const bool flushed = std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0;
-  const absl::Status fault = WriteFault(partial, "write");
+  absl::Status fault = WriteFault(partial, "write");
   std::fclose(file);
   if (written && flushed) {
     if (std::rename(partial.c_str(), path.c_str()) == 0) return absl::OkStatus();
-    return WriteFault(path, "rename");
+    fault = WriteFault(path, "rename");
   }
   ::unlink(partial.c_str());
   return fault;

@@ -20,7 +20,8 @@ void AppendEntries(const ModelConfig& config, PartKind kind, std::array<uint32_t
                                .shape = shape,
                                .offset = layout->bytes,
                                .bytes = bytes});
-    layout->bytes += (bytes + kEntryAlignmentBytes - 1) / kEntryAlignmentBytes * kEntryAlignmentBytes;
+    layout->bytes +=
+        (bytes + kEntryAlignmentBytes - 1) / kEntryAlignmentBytes * kEntryAlignmentBytes;
   }
 }
 

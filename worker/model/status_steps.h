@@ -13,12 +13,16 @@ namespace deltafill {
 // kInvalidArgument and kInternal keep their names, kUnsupported is UNIMPLEMENTED.
 inline absl::Status FromOperator(const kernels::Status& status) {
   switch (status.code()) {
-    case kernels::StatusCode::kOk: return absl::OkStatus();
-    case kernels::StatusCode::kInvalidArgument: return absl::InvalidArgumentError(status.message());
-    case kernels::StatusCode::kUnsupported: return absl::UnimplementedError(status.message());
+    case kernels::StatusCode::kOk:
+      return absl::OkStatus();
+    case kernels::StatusCode::kInvalidArgument:
+      return absl::InvalidArgumentError(status.message());
+    case kernels::StatusCode::kUnsupported:
+      return absl::UnimplementedError(status.message());
     case kernels::StatusCode::kResourceExhausted:
       return absl::ResourceExhaustedError(status.message());
-    case kernels::StatusCode::kInternal: break;
+    case kernels::StatusCode::kInternal:
+      break;
   }
   return absl::InternalError(status.message());
 }
@@ -34,9 +38,9 @@ inline absl::Status FromOperator(absl::Status status) { return status; }
   } while (false)
 
 // Declares `variable` from a StatusOr, or returns its error.
-#define DELTAFILL_TRY_ASSIGN(variable, expression)          \
-  auto variable##_or = (expression);                        \
-  if (!variable##_or.ok()) return variable##_or.status();   \
+#define DELTAFILL_TRY_ASSIGN(variable, expression)        \
+  auto variable##_or = (expression);                      \
+  if (!variable##_or.ok()) return variable##_or.status(); \
   auto& variable = *variable##_or
 
 #endif  // DELTAFILL_WORKER_MODEL_STATUS_STEPS_H_

@@ -86,7 +86,8 @@ class StrictReader : public nlohmann::json_sax<json> {
   }
 
   json root_;
-  std::vector<json*> open_;  // containers not yet closed; pointers stay valid while they are the last
+  std::vector<json*>
+      open_;  // containers not yet closed; pointers stay valid while they are the last
   std::string key_;
   std::string fault_;
 };

@@ -50,9 +50,9 @@ absl::StatusOr<const CheckpointTensor*> WeightReader::GetChecked(const std::stri
         absl::StrCat(place, " is ", tensor->entry.dtype, "; it must be F32, BF16 or F16"));
   }
   if (WithoutOnes(tensor->entry.shape) != WithoutOnes(dims)) {
-    return absl::DataLossError(absl::StrCat(place, " has shape [",
-                                            absl::StrJoin(tensor->entry.shape, ", "),
-                                            "]; config.json wants [", absl::StrJoin(dims, ", "), "]"));
+    return absl::DataLossError(
+        absl::StrCat(place, " has shape [", absl::StrJoin(tensor->entry.shape, ", "),
+                     "]; config.json wants [", absl::StrJoin(dims, ", "), "]"));
   }
   return tensor;
 }

@@ -1,0 +1,211 @@
+// Loading model directories: what is refused, the fingerprint, and what init writes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/worker/model_fixture.h"
+#include "worker/model/checkpoint.h"
+#include "worker/model/fingerprint.h"
+#include "worker/model/init.h"
+#include "worker/model/inspect.h"
+#include "worker/model/model_directory.h"
+
+namespace deltafill::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class ModelLoadTest : public testing::Test {
+ protected:
+  ModelLoadTest() : path_(directory_.path() + "/model") { CopyFixture("softplus_d32", path_); }
+
+  void ChangeConfig(const char* pointer, const json& value) {
+    json config = json::parse(ReadFile(path_ + "/config.json"));
+    config[json::json_pointer(pointer)] = value;
+    WriteFile(path_ + "/config.json", config.dump());
+  }
+  // Renames a tensor in the file's header, same length.
+  void RenameTensor(const std::string& from, const std::string& to) {
+    std::string file = ReadFile(path_ + "/model.safetensors");
+    const size_t place = file.find("\"" + from + "\"");
+    ASSERT_NE(place, std::string::npos);
+    file.replace(place + 1, to.size(), to);
+    WriteFile(path_ + "/model.safetensors", file);
+  }
+  absl::Status Load() { return LoadModel(path_, MakeCpuBackend()).status(); }
+  ModelFingerprint Fingerprint() {
+    const auto model = LoadOrFail(path_);
+    return model != nullptr ? model->fingerprint() : ModelFingerprint{};
+  }
+
+  TemporaryDirectory directory_;
+  const std::string path_;
+};
+
+TEST_F(ModelLoadTest, LayersOfAKindThatIsNotThere) {
+  ChangeConfig("/linear_attn_config/full_attn_layers", json::array({2}));
+  ChangeConfig("/linear_attn_config/kda_layers", json::array({1}));
+  absl::Status status = Load();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("model.layers.1: latent attention"));
+  ChangeConfig("/linear_attn_config/full_attn_layers", json::array());
+  ChangeConfig("/linear_attn_config/kda_layers", json::array({1, 2}));
+  ChangeConfig("/first_k_dense_replace", 1);
+  ChangeConfig("/num_experts", 4);
+  status = Load();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("model.layers.1: a mixture of experts"));
+}
+
+TEST_F(ModelLoadTest, FaultsNameFileAndTensor) {
+  RenameTensor("model.layers.1.self_attn.A_log", "model.layers.1.self_attn.B_log");
+  absl::Status status = Load();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(path_ + ": tensor 'model.layers.1.self_attn.A_log' is missing"));
+  RenameTensor("model.layers.1.self_attn.B_log", "model.layers.1.self_attn.A_log");
+  ChangeConfig("/intermediate_size", 78);
+  status = Load();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("model.safetensors: tensor 'model.layers.0.mlp.gate_proj.weight' has shape "
+                        "[77, 48]; config.json wants [78, 48]"));
+}
+
+TEST_F(ModelLoadTest, MissingFiles) {
+  std::filesystem::remove(path_ + "/model.safetensors");
+  EXPECT_EQ(Load().code(), absl::StatusCode::kNotFound);
+  std::filesystem::remove(path_ + "/config.json");
+  EXPECT_EQ(Load().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(Load().message()), HasSubstr(path_ + "/config.json"));
+}
+
+TEST_F(ModelLoadTest, DirectoryThatCannotBeWritten) {
+  const ModelFingerprint fingerprint = Fingerprint();
+  std::filesystem::remove(path_ + "/" + kFingerprintFileName);
+  // A folder in the cache's place refuses the file for every user, root included.
+  std::filesystem::create_directory(path_ + "/" + kFingerprintFileName);
+  std::filesystem::permissions(
+      path_, std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+  EXPECT_EQ(Fingerprint(), fingerprint);
+  std::filesystem::permissions(path_, std::filesystem::perms::owner_all);
+  size_t files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(path_)) ++files;
+  EXPECT_EQ(files, 3u);  // nothing half-written stays behind
+}
+
+TEST_F(ModelLoadTest, FingerprintIsCachedUntilAFileChanges) {
+  const ModelFingerprint fingerprint = Fingerprint();
+  const std::string cache = path_ + "/" + kFingerprintFileName;
+  ASSERT_TRUE(std::filesystem::exists(cache));
+  // The cache is believed while its guard matches.
+  json cached = json::parse(ReadFile(cache));
+  cached["fingerprint"] = std::string(64, 'a');
+  WriteFile(cache, cached.dump());
+  EXPECT_EQ(Fingerprint().ToHex(), std::string(64, 'a'));
+  // Rewritten weights, even with the same bytes, make it stale.
+  WriteFile(path_ + "/model.safetensors", ReadFile(path_ + "/model.safetensors"));
+  std::filesystem::last_write_time(
+      path_ + "/model.safetensors",
+      std::filesystem::file_time_type::clock::now() + std::chrono::seconds(5));
+  EXPECT_EQ(Fingerprint(), fingerprint);
+  WriteFile(cache, "{\"fingerprint\": 3");
+  EXPECT_EQ(Fingerprint(), fingerprint);
+}
+
+TEST_F(ModelLoadTest, FingerprintSeesBytesAndArchitectureOnly) {
+  const ModelFingerprint fingerprint = Fingerprint();
+  ChangeConfig("/model_max_length", 77);
+  ChangeConfig("/eos_token_id", json::array({5, 6}));
+  EXPECT_EQ(Fingerprint(), fingerprint);
+  ChangeConfig("/rms_norm_eps", 2e-5);
+  EXPECT_NE(Fingerprint(), fingerprint);
+  ChangeConfig("/rms_norm_eps", 1e-5);
+  EXPECT_EQ(Fingerprint(), fingerprint);
+  std::string file = ReadFile(path_ + "/model.safetensors");
+  file.back() = static_cast<char>(file.back() ^ 1);
+  WriteFile(path_ + "/model.safetensors", file);
+  std::filesystem::remove(path_ + "/" + kFingerprintFileName);
+  EXPECT_NE(Fingerprint(), fingerprint);
+}
+
+TEST(ModelFingerprintTest, ShardingDoesNotShow) {
+  TemporaryDirectory directory;
+  const std::string path = directory.path() + "/model";
+  CopyFixture("tied_d64_sharded", path);
+  const auto sharded = LoadOrFail(path);
+  std::filesystem::remove(path + "/model.safetensors.index.json");
+  std::filesystem::rename(path + "/model-00001-of-00002.safetensors", path + "/z.safetensors");
+  const auto listed = LoadOrFail(path);
+  ASSERT_TRUE(sharded != nullptr && listed != nullptr);
+  EXPECT_EQ(sharded->fingerprint(), listed->fingerprint());
+}
+
+TEST(InitModelTest, TinyIsTheSameEverywhere) {
+  TemporaryDirectory directory;
+  ASSERT_TRUE(InitModel("tiny", 1, directory.path() + "/a").ok());
+  ASSERT_TRUE(InitModel("tiny", 1, directory.path() + "/b").ok());
+  ASSERT_TRUE(InitModel("tiny", 2, directory.path() + "/c").ok());
+  EXPECT_EQ(ReadFile(directory.path() + "/a/model.safetensors"),
+            ReadFile(directory.path() + "/b/model.safetensors"));
+  const auto first = InspectModel(directory.path() + "/a");
+  const auto other = InspectModel(directory.path() + "/c");
+  ASSERT_TRUE(first.ok() && other.ok()) << first.status() << other.status();
+  EXPECT_EQ(first->fingerprint.ToHex(),
+            "4030bbde80db80337aeaf456540a36d868fbb1f48581415fddd7211a732f84fe");
+  EXPECT_NE(first->fingerprint, other->fingerprint);
+  EXPECT_EQ(first->tokenizer_kind, "bytes");
+  EXPECT_GE(first->config.vocab_size, 256);
+  EXPECT_GE(first->config.layers.size(), 2u);
+  EXPECT_GT(first->weight_bytes, 2 * first->parameters);  // fp32 vectors among bf16
+  EXPECT_THAT(ReadFile(directory.path() + "/a/README.md"), HasSubstr("untrained"));
+  EXPECT_NE(LoadOrFail(directory.path() + "/a"), nullptr);
+}
+
+TEST(InitModelTest, Refusals) {
+  TemporaryDirectory directory;
+  WriteFile(directory.path() + "/file", "x");
+  EXPECT_EQ(InitModel("tiny", 1, directory.path()).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(InitModel("tiny", 1, directory.path() + "/file").code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(InitModel("tiny", 1, directory.path() + "/file/x").code(),
+            absl::StatusCode::kPermissionDenied);
+  const absl::Status status = InitModel("huge", 1, directory.path() + "/new");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("tiny, small, dense-1b"));
+  EXPECT_FALSE(std::filesystem::exists(directory.path() + "/new"));
+}
+
+TEST(InitModelTest, EveryPresetIsAValidConfiguration) {
+  for (const std::string& name : ModelPresetNames()) {
+    const auto preset = FindModelPreset(name);
+    ASSERT_TRUE(preset.ok()) << preset.status();
+    EXPECT_GE(preset->config.vocab_size, 259) << name;
+    EXPECT_GT(MakeStateLayout(preset->config).bytes, 0u) << name;
+  }
+}
+
+TEST(TokenizerFileTest, KindAndFaults) {
+  TemporaryDirectory directory;
+  auto file = ReadTokenizerFile(directory.path());
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(file->kind, "");
+  const std::string path = directory.path() + "/" + kTokenizerFileName;
+  WriteFile(path, "{\"kind\": \"bytes\"}");
+  file = ReadTokenizerFile(directory.path());
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(file->kind, "bytes");
+  EXPECT_EQ(file->contents, "{\"kind\": \"bytes\"}");
+  for (const char* text : {"", "[]", "{}", "{\"kind\": 1}", "{\"kind\": \"\"}"}) {
+    WriteFile(path, text);
+    EXPECT_EQ(ReadTokenizerFile(directory.path()).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << text;
+  }
+}
+
+}  // namespace
+}  // namespace deltafill::test
