@@ -1,10 +1,10 @@
 # Fuzzers of the model's readers. They take the readers' sources themselves, built with coverage.
 set(model ${CMAKE_SOURCE_DIR}/worker/model)
 foreach(reader config safetensors)
-  add_executable(fuzz_${reader} ${reader}_fuzz.cc ${model}/config.cc ${model}/safetensors.cc
+  add_executable(${reader}_fuzz ${reader}_fuzz.cc ${model}/config.cc ${model}/safetensors.cc
                                 ${model}/strict_json.cc)
-  target_compile_options(fuzz_${reader} PRIVATE -fsanitize=fuzzer,address,undefined)
-  target_link_options(fuzz_${reader} PRIVATE -fsanitize=fuzzer,address,undefined)
-  target_link_libraries(fuzz_${reader} PRIVATE deltafill_options absl::status absl::statusor
+  target_compile_options(${reader}_fuzz PRIVATE -fsanitize=fuzzer,address,undefined)
+  target_link_options(${reader}_fuzz PRIVATE -fsanitize=fuzzer,address,undefined)
+  target_link_libraries(${reader}_fuzz PRIVATE deltafill_options absl::status absl::statusor
                                                absl::strings nlohmann_json::nlohmann_json)
 endforeach()

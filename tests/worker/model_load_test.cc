@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "tests/worker/model_fixture.h"
 #include "worker/model/checkpoint.h"
 #include "worker/model/fingerprint.h"
@@ -30,7 +31,7 @@ class ModelLoadTest : public testing::Test {
   // Renames a tensor in the file's header, same length.
   void RenameTensor(const std::string& from, const std::string& to) {
     std::string file = ReadFile(path_ + "/model.safetensors");
-    const size_t place = file.find("\"" + from + "\"");
+    const size_t place = file.find(absl::StrCat("\"", from, "\""));
     ASSERT_NE(place, std::string::npos);
     file.replace(place + 1, to.size(), to);
     WriteFile(path_ + "/model.safetensors", file);

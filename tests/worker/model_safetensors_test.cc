@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "tests/worker/model_fixture.h"
 #include "worker/model/checkpoint.h"
 #include "worker/model/float_formats.h"
@@ -32,8 +33,8 @@ std::string Fault(const std::string& file) {
 
 std::string Entry(const std::string& name, const std::string& dtype, const std::string& shape,
                   const std::string& offsets) {
-  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape +
-         ",\"data_offsets\":" + offsets + "}";
+  return absl::StrCat("\"", name, "\":{\"dtype\":\"", dtype, "\",\"shape\":", shape,
+                      ",\"data_offsets\":", offsets, "}");
 }
 
 TEST(SafetensorsTest, ReadsTensorsInTheOrderOfTheirBytes) {
