@@ -98,6 +98,7 @@ void Scheduler::LayOut(PromptState& prompt, const PrefillPlan& plan,
   prefill.ranges.assign(plan.ranges.size(), RangeState());
   prefill.involved.clear();
   prefill.next_range = 0;
+  prefill.started_end = 0;
   prefill.ranges_done = 0;
   prefill.layer_tokens_done = 0;
   prefill.tokens_reported = 0;

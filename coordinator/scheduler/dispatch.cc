@@ -38,15 +38,20 @@ bool Scheduler::HasStarted(const PromptState& prompt, uint32_t range) const {
   return front.attempt.prompt == prompt.number && front.range == range;
 }
 
-bool Scheduler::CanGive(const PromptState& prompt) const {
+bool Scheduler::CanGive(PromptState& prompt) const {
   if (prompt.phase != PromptPhase::kRunning) return false;
-  const PrefillState& prefill = *prompt.prefill;
+  PrefillState& prefill = *prompt.prefill;
   const uint32_t range = prefill.next_range;
   if (range >= prefill.spans.size()) return false;
   const auto worker = workers_.find(prefill.placement[range]);
   if (worker == workers_.end()) return false;
-  return range == 0 || HasStarted(prompt, range - 1) ||
-         worker->second.queue.size() < options_.ranges_queued_max;
+  if (worker->second.queue.size() < options_.ranges_queued_max) return true;
+  // All ranges, not just the last: reports of different workers overtake each other, and the bound
+  // counts what has not started as far as is known here.
+  while (prefill.started_end < range && HasStarted(prompt, prefill.started_end)) {
+    ++prefill.started_end;
+  }
+  return prefill.started_end == range;
 }
 
 void Scheduler::Dispatch() {

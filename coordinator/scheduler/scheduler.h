@@ -110,7 +110,7 @@ class Scheduler {
   // dispatch.cc
   void Dispatch();
   bool HasStarted(const PromptState& prompt, uint32_t range) const;
-  bool CanGive(const PromptState& prompt) const;
+  bool CanGive(PromptState& prompt) const;
   void GiveRange(PromptState& prompt);
   void AddBoundaries(PrefillState& prefill, RangeOrder& order);
   void NoteFront(const WorkerState& worker);

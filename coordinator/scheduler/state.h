@@ -85,6 +85,7 @@ struct PrefillState {
   std::vector<RangeState> ranges;
   std::set<WorkerNumber> involved;  // were given a range or named as the next
   uint32_t next_range = 0;          // the first that was not given yet
+  uint32_t started_end = 0;         // ranges before it are known to have started
   uint32_t ranges_done = 0;
   uint64_t layer_tokens_done = 0;  // sum over ranges of tokens x layers done
   uint64_t tokens_reported = 0;

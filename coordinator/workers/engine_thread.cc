@@ -25,6 +25,7 @@ EngineThread::EngineThread(const SchedulerOptions& options, std::chrono::millise
 EngineThread::~EngineThread() { Stop(Stopped(), nullptr); }
 
 void EngineThread::Main() {
+  own_id_.store(std::this_thread::get_id());
   SteadyClock::time_point next_tick = SteadyClock::now() + tick_;
   std::deque<Event> batch;
   for (;;) {
@@ -55,7 +56,7 @@ bool EngineThread::Post(Event event) {
 }
 
 bool EngineThread::RunAndWait(const Event& event) {
-  if (std::this_thread::get_id() == thread_.get_id()) {
+  if (std::this_thread::get_id() == own_id_.load()) {
     event(scheduler_);
     return true;
   }
@@ -86,7 +87,7 @@ void EngineThread::Stop(const absl::Status& status, Event last) {
 
 absl::StatusOr<PromptNumber> EngineThread::Submit(
     const std::function<absl::StatusOr<PromptNumber>(Scheduler&)>& submit) {
-  if (std::this_thread::get_id() == thread_.get_id()) {
+  if (std::this_thread::get_id() == own_id_.load()) {
     return absl::FailedPreconditionError("prompts cannot be submitted from an observer");
   }
   absl::StatusOr<PromptNumber> number = Stopped();

@@ -2,6 +2,7 @@
 #ifndef DELTAFILL_COORDINATOR_WORKERS_ENGINE_THREAD_H_
 #define DELTAFILL_COORDINATOR_WORKERS_ENGINE_THREAD_H_
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -66,6 +67,7 @@ class EngineThread final : public PromptEngine {
   std::deque<Event> events_;  // under mutex_
   bool stopping_ = false;     // under mutex_
   std::mutex join_mutex_;
+  std::atomic<std::thread::id> own_id_;
   std::thread thread_;  // last
 };
 

@@ -1,0 +1,216 @@
+#include "coordinator/planner/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace deltafill {
+namespace {
+
+WorkerSlot Slot(double token_s = 1e-5, double fixed_s = 1e-4, uint64_t range_tokens_max = 8192) {
+  WorkerSlot slot;
+  slot.costs = {fixed_s, token_s, 1e-3, 0.5, 1e-4};
+  slot.range_tokens_max = range_tokens_max;
+  return slot;
+}
+
+PlanProblem Problem(uint64_t first, uint64_t end) {
+  PlanProblem problem;
+  problem.first_token = first;
+  problem.end_token = end;
+  problem.layers = 27;
+  return problem;
+}
+
+// Gapless, cut at multiples of 64, within the limit, every slot index valid.
+void CheckShape(const PrefillPlan& plan, const PlanProblem& problem, size_t slots,
+                uint64_t range_tokens_max) {
+  ASSERT_FALSE(plan.ranges.empty());
+  ASSERT_EQ(plan.ranges.size(), plan.placement.size());
+  uint64_t next = problem.first_token;
+  for (size_t r = 0; r < plan.ranges.size(); ++r) {
+    EXPECT_EQ(plan.ranges[r].first_token, next);
+    EXPECT_EQ(plan.ranges[r].first_token % 64, 0u);
+    EXPECT_LE(plan.ranges[r].token_count, range_tokens_max);
+    EXPECT_GE(plan.ranges[r].token_count, 1u);
+    EXPECT_LT(plan.placement[r], slots);
+    next += plan.ranges[r].token_count;
+  }
+  EXPECT_EQ(next, problem.end_token);
+  EXPECT_EQ(std::set<uint32_t>(plan.placement.begin(), plan.placement.end()).size(), plan.workers);
+}
+
+TEST(Grid, OneRangeTakesItsCosts) {
+  const WorkerSlot slot = Slot();
+  const std::vector<TokenRange> ranges = {{0, 640}};
+  const std::vector<uint32_t> placement = {0};
+  const GridTimes times = SimulateGrid(ranges, placement, {&slot, 1}, 27);
+  EXPECT_NEAR(times.finish_s, 1e-3 + 27 * (1e-4 + 640 * 1e-5), 1e-12);
+  EXPECT_NEAR(times.busy_s, times.finish_s, 1e-12);
+  EXPECT_NEAR(RangeSeconds(slot.costs, 640, 27), times.finish_s, 1e-12);
+}
+
+TEST(Grid, WavefrontEfficiencyIsTheFormulas) {
+  for (uint32_t workers : {2u, 4u, 8u}) {
+    const uint32_t layers = 27;
+    const uint32_t each = 16;
+    WorkerSlot slot = Slot(1e-5, 0.0);
+    slot.costs.range_fixed_s = 0.0;
+    slot.costs.exchange_s = 0.0;
+    slot.costs.handover_fraction = 1.0;
+    const std::vector<WorkerSlot> slots(workers, slot);
+    const std::vector<TokenRange> ranges = CutRanges(0, uint64_t{128} * each * workers, 128, 8192);
+    std::vector<uint32_t> placement;
+    for (uint32_t r = 0; r < ranges.size(); ++r) placement.push_back(r % workers);
+    const GridTimes times = SimulateGrid(ranges, placement, slots, layers);
+    const double formula = double(each * layers) / (each * layers + workers - 1);
+    EXPECT_NEAR(times.busy_s / (workers * times.finish_s), formula, 1e-9);
+  }
+}
+
+TEST(Grid, EarlyHandOverAndCheapExchangeMakeItFaster) {
+  std::vector<WorkerSlot> slots(4, Slot());
+  const std::vector<TokenRange> ranges = CutRanges(0, 128 * 8, 128, 8192);
+  std::vector<uint32_t> placement;
+  for (uint32_t r = 0; r < ranges.size(); ++r) placement.push_back(r % 4);
+  const double early_s = SimulateGrid(ranges, placement, slots, 27).finish_s;
+  for (WorkerSlot& slot : slots) slot.costs.handover_fraction = 1.0;
+  const double late_s = SimulateGrid(ranges, placement, slots, 27).finish_s;
+  for (WorkerSlot& slot : slots) slot.costs.exchange_s = 1.0;
+  const double dear_s = SimulateGrid(ranges, placement, slots, 27).finish_s;
+  EXPECT_LT(early_s, late_s);
+  EXPECT_GT(dear_s, 7.0);
+}
+
+TEST(CutRanges, TailJoinsTheRangeBefore) {
+  EXPECT_EQ(CutRanges(0, 192, 128, 8192), (std::vector<TokenRange>{{0, 192}}));
+  EXPECT_EQ(CutRanges(64, 321, 128, 192), (std::vector<TokenRange>{{64, 128}, {192, 129}}));
+  EXPECT_EQ(CutRanges(0, 193, 128, 8192), (std::vector<TokenRange>{{0, 128}, {128, 65}}));
+  // No room: the tail is a range.
+  EXPECT_EQ(CutRanges(0, 257, 128, 128), (std::vector<TokenRange>{{0, 128}, {128, 128}, {256, 1}}));
+  EXPECT_EQ(CutRanges(0, 1, 64, 64), (std::vector<TokenRange>{{0, 1}}));
+  EXPECT_TRUE(CutRanges(64, 64, 64, 64).empty());
+}
+
+TEST(Plan, ShortPromptGoesToTheLeastLoadedWorker) {
+  std::vector<WorkerSlot> slots(3, Slot());
+  slots[0].queued_s = 2.0;
+  slots[1].queued_s = 0.5;
+  slots[2].queued_s = 1.0;
+  const PlanProblem problem = Problem(0, 100);
+  const auto plan = Plan(problem, slots, PlanOptions());
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  CheckShape(*plan, problem, slots.size(), 8192);
+  EXPECT_EQ(plan->schedule, "serial");
+  EXPECT_EQ(plan->placement, (std::vector<uint32_t>{1}));
+  EXPECT_NE(plan->why.find("one worker"), std::string::npos) << plan->why;
+}
+
+TEST(Plan, LongPromptIsSpreadOverAllWorkers) {
+  const std::vector<WorkerSlot> slots(8, Slot());
+  const PlanProblem problem = Problem(0, 1'000'000);
+  const auto plan = Plan(problem, slots, PlanOptions());
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  CheckShape(*plan, problem, slots.size(), 8192);
+  EXPECT_EQ(plan->schedule, "wavefront");
+  EXPECT_EQ(plan->workers, 8u);
+  for (size_t r = 8; r < plan->placement.size(); ++r) {
+    EXPECT_EQ(plan->placement[r], plan->placement[r - 8]);
+  }
+  const double alone_s = RangeSeconds(slots[0].costs, 1'000'000, 27);
+  EXPECT_LT(plan->predicted_s, alone_s / 7.0);
+  EXPECT_NE(plan->why.find("wavefront over 8 workers"), std::string::npos) << plan->why;
+  EXPECT_NE(plan->why.find("on one worker"), std::string::npos) << plan->why;
+}
+
+TEST(Plan, RangeLengthIsNoWorseThanItsNeighbours) {
+  const std::vector<WorkerSlot> slots(4, Slot());
+  const PlanProblem problem = Problem(640, 100'000);
+  const auto best = Plan(problem, slots, PlanOptions());
+  ASSERT_TRUE(best.ok());
+  for (uint64_t length = 64; length <= 8192; length *= 2) {
+    PlanOptions options;
+    options.range_tokens = length;
+    const auto other = Plan(problem, slots, options);
+    ASSERT_TRUE(other.ok());
+    EXPECT_EQ(other->range_tokens, length);
+    EXPECT_LE(best->predicted_s, other->predicted_s * (1 + 1e-6)) << length;
+  }
+}
+
+TEST(Plan, KeepsToTheRoomOfTheWorkers) {
+  std::vector<WorkerSlot> slots(2, Slot());
+  slots[1].range_tokens_max = 200;  // 3 blocks
+  const PlanProblem problem = Problem(0, 50'000);
+  PlanOptions options;
+  options.range_tokens = 4096;
+  PlanProblem spread = problem;
+  spread.wavefront_only = true;
+  const auto plan = Plan(spread, slots, options);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  CheckShape(*plan, problem, slots.size(), 200);
+  EXPECT_EQ(plan->range_tokens, 192u);
+  EXPECT_NE(plan->why.find("cut to the worker's room"), std::string::npos) << plan->why;
+}
+
+TEST(Plan, WavefrontOnRequestUsesAllWorkersIfThereAreBlocksEnough) {
+  const std::vector<WorkerSlot> slots(4, Slot());
+  PlanProblem problem = Problem(0, 300);
+  problem.wavefront_only = true;
+  const auto plan = Plan(problem, slots, PlanOptions());
+  ASSERT_TRUE(plan.ok());
+  CheckShape(*plan, problem, slots.size(), 8192);
+  EXPECT_EQ(plan->schedule, "wavefront");
+  EXPECT_GE(plan->workers, 2u);
+  problem.end_token = 64;
+  const auto tiny = Plan(problem, slots, PlanOptions());
+  ASSERT_TRUE(tiny.ok());
+  EXPECT_EQ(tiny->workers, 1u);
+}
+
+TEST(Plan, AnyExactnessChangesNothingAndSaysSo) {
+  const std::vector<WorkerSlot> slots(2, Slot());
+  PlanProblem problem = Problem(0, 10'000);
+  const auto exact = Plan(problem, slots, PlanOptions());
+  problem.any_exactness = true;
+  const auto any = Plan(problem, slots, PlanOptions());
+  ASSERT_TRUE(exact.ok() && any.ok());
+  EXPECT_EQ(exact->ranges, any->ranges);
+  EXPECT_EQ(exact->placement, any->placement);
+  EXPECT_NE(any->why.find("ANY"), std::string::npos);
+}
+
+TEST(Plan, ManyShapesAreWellFormed) {
+  for (uint64_t end : {1u, 63u, 64u, 65u, 127u, 128u, 129u, 4095u, 4096u, 4097u, 77'777u}) {
+    for (size_t workers : {1u, 2u, 3u, 5u}) {
+      for (uint64_t length : {0u, 64u, 192u, 4096u}) {
+        for (bool wavefront : {false, true}) {
+          const std::vector<WorkerSlot> slots(workers, Slot());
+          PlanProblem problem = Problem(0, end);
+          problem.wavefront_only = wavefront;
+          PlanOptions options;
+          options.range_tokens = length;
+          const auto plan = Plan(problem, slots, options);
+          ASSERT_TRUE(plan.ok()) << plan.status();
+          CheckShape(*plan, problem, workers, 8192);
+          EXPECT_GT(plan->predicted_s, 0.0);
+        }
+      }
+    }
+  }
+}
+
+TEST(Plan, RefusesWhatIsMalformed) {
+  const std::vector<WorkerSlot> slots(2, Slot());
+  PlanOptions options;
+  EXPECT_TRUE(absl::IsInvalidArgument(Plan(Problem(0, 64), {}, options).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Plan(Problem(3, 64), slots, options).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Plan(Problem(64, 64), slots, options).status()));
+  options.range_tokens = 100;
+  EXPECT_TRUE(absl::IsInvalidArgument(Plan(Problem(0, 64), slots, options).status()));
+  std::vector<WorkerSlot> tiny(1, Slot(1e-5, 1e-4, 32));
+  EXPECT_TRUE(absl::IsInvalidArgument(Plan(Problem(0, 64), tiny, PlanOptions()).status()));
+}
+
+}  // namespace
+}  // namespace deltafill
