@@ -1,0 +1,74 @@
+// A deterministic toy recurrence behind the Model interface: exact in integers, fast, with delays
+// and faults where a test wants them. Its states are whole numbers below 2^24 kept as fp32.
+#ifndef DELTAFILL_TESTS_TESTING_FAKE_MODEL_H_
+#define DELTAFILL_TESTS_TESTING_FAKE_MODEL_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "worker/model/model.h"
+
+namespace deltafill::test {
+
+struct FakeModelOptions {
+  uint32_t layers = 3;
+  uint32_t vocabulary = 97;
+  std::chrono::microseconds layer_delay{0};     // slept in each task of Prefill
+  std::optional<uint32_t> poison_token;         // makes head 1 of layer 1 not finite
+  std::function<void(uint32_t layer)> on_task;  // before each task, on the lane's thread
+};
+
+// Lanes check that they are used by one call at a time and never over their size.
+class FakeModel : public Model {
+ public:
+  explicit FakeModel(FakeModelOptions options = {});
+  ~FakeModel() override;
+
+  const ModelConfig& config() const override { return config_; }
+  const ModelFingerprint& fingerprint() const override { return fingerprint_; }
+  const StateLayout& state_layout() const override { return layout_; }
+  kernels::Backend& backend() const override { return *backend_; }
+  absl::StatusOr<std::shared_ptr<Lane>> NewLane(int threads, int64_t rows_max) override;
+  absl::Status Prefill(Lane& lane, std::span<const RangeWork> ranges) override;
+  absl::Status LastLogits(Lane& lane, std::span<float> logits) override;
+  // Writes other bits into the state than prefilling the same token does.
+  absl::Status DecodeStep(Lane& lane, std::span<const uint32_t> tokens,
+                          std::span<void* const> states, std::span<float> logits) override;
+
+  // Everything at once, from the zero state: what any way of running it must give.
+  struct Reference {
+    std::vector<std::byte> state;  // layout().bytes, gaps zero
+    std::vector<float> logits;     // of the last token
+  };
+  Reference Run(std::span<const uint32_t> tokens) const;
+
+  int decode_batch_largest() const { return decode_batch_largest_.load(); }
+  int tasks_run() const { return tasks_run_.load(); }
+
+ private:
+  struct FakeLane;
+  struct LayerState;
+  void RunTokens(const LayerState& state, std::span<uint64_t> rows, uint32_t layer,
+                 uint64_t flavour) const;
+  void Logits(uint64_t row, std::span<float> logits) const;
+  static FakeLane& Cast(Lane& lane);
+  absl::Status RunTask(const RangeWork& range, std::span<uint64_t> rows, uint32_t layer) const;
+
+  const FakeModelOptions options_;
+  ModelConfig config_;
+  ModelFingerprint fingerprint_;
+  StateLayout layout_;
+  std::unique_ptr<kernels::Backend> backend_;
+  std::atomic<int> decode_batch_largest_{0};
+  std::atomic<int> tasks_run_{0};
+};
+
+}  // namespace deltafill::test
+
+#endif  // DELTAFILL_TESTS_TESTING_FAKE_MODEL_H_

@@ -1,0 +1,11 @@
+# deltafill_testing_fakes: a toy model, a store that can be held up, recorders and a coordinator for
+# tests of the worker's runtime.
+if(TARGET proto_worker)
+  add_library(deltafill_testing_fakes STATIC
+    fake_coordinator.cc
+    fake_model.cc
+    held_store.cc)
+  target_link_libraries(deltafill_testing_fakes
+    PUBLIC deltafill_runtime deltafill_statestore
+    PRIVATE proto_worker Threads::Threads)
+endif()

@@ -1,0 +1,35 @@
+#include "tests/testing/held_store.h"
+
+#include <utility>
+
+namespace deltafill::test {
+
+void HeldStore::Hold() {
+  std::lock_guard lock(mutex_);
+  held_ = true;
+}
+
+void HeldStore::LetGo() {
+  {
+    std::lock_guard lock(mutex_);
+    held_ = false;
+  }
+  let_go_.notify_all();
+}
+
+void HeldStore::FailPuts(absl::Status status) {
+  std::lock_guard lock(mutex_);
+  put_error_ = std::move(status);
+}
+
+absl::StatusOr<PartReceipt> HeldStore::PutPart(std::string_view tenant, const PartHeader& header,
+                                               LayerPayloads payloads) {
+  {
+    std::unique_lock lock(mutex_);
+    let_go_.wait(lock, [this] { return !held_; });
+    if (!put_error_.ok()) return put_error_;
+  }
+  return store_->PutPart(tenant, header, payloads);
+}
+
+}  // namespace deltafill::test

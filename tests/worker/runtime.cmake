@@ -1,0 +1,17 @@
+# Tests of worker/exchange and worker/runtime.
+function(deltafill_runtime_test name)
+  cmake_parse_arguments(ARG "" "" "LABELS;LIBS" ${ARGN})
+  deltafill_test(${name}
+    SOURCES ${name}.cc
+    LIBS deltafill_runtime deltafill_testing_fakes ${ARG_LIBS}
+    LABELS ${ARG_LABELS}
+    TIMEOUT 120)
+  # gRPC and protobuf are not instrumented: their inner locks would look like races.
+  set_tests_properties(${name} PROPERTIES
+    ENVIRONMENT "TSAN_OPTIONS=ignore_noninstrumented_modules=1")
+endfunction()
+
+deltafill_runtime_test(exchange_mailbox_test LABELS core concurrency)
+deltafill_runtime_test(exchange_transport_test LABELS core concurrency LIBS proto_worker)
+deltafill_runtime_test(runtime_prefill_lane_test LABELS core concurrency)
+deltafill_runtime_test(runtime_decode_lane_test LABELS core concurrency)

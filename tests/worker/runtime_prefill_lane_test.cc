@@ -1,0 +1,367 @@
+#include "worker/runtime/prefill_lane.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "tests/testing/lane_fixture.h"
+
+namespace deltafill {
+namespace {
+
+using std::chrono::milliseconds;
+using test::FakeModel;
+using test::FakeModelOptions;
+using test::LaneBench;
+using test::RandomTokens;
+
+class PrefillLaneTest : public testing::Test {
+ protected:
+  explicit PrefillLaneTest(FakeModelOptions options = {})
+      : model_(std::move(options)), store_(NewMemoryStore({})) {}
+
+  LaneBench& AddWorker(const PrefillLaneOptions& options = {1, 4096, size_t{1} << 20}) {
+    const uint32_t number = static_cast<uint32_t>(workers_.size());
+    workers_.push_back(std::make_unique<LaneBench>(&model_, &store_, registry_, number));
+    workers_.back()->MakePrefill(options);
+    return *workers_.back();
+  }
+
+  RangeCommand Range(AttemptKey attempt, std::vector<uint32_t> tokens) {
+    RangeCommand command;
+    command.attempt = attempt;
+    command.tokens = std::move(tokens);
+    command.last_logits = true;
+    command.tenant = "tenant";
+    return command;
+  }
+
+  // Cuts a prompt into ranges in turn over all workers, wanting states at every `every` tokens and
+  // at the last boundary.
+  void RunWavefront(AttemptKey attempt, const std::vector<uint32_t>& tokens, size_t range_tokens,
+                    size_t every) {
+    const size_t ranges = (tokens.size() + range_tokens - 1) / range_tokens;
+    for (size_t r = 0; r < ranges; ++r) {
+      const size_t first = r * range_tokens;
+      const size_t end = std::min(tokens.size(), first + range_tokens);
+      RangeCommand command = Range(attempt, {tokens.begin() + first, tokens.begin() + end});
+      command.range = static_cast<uint32_t>(r);
+      command.first_token = first;
+      command.source.from = r == 0 ? StateSource::From::kZero : StateSource::From::kPeer;
+      command.hand_on = r + 1 < ranges;
+      command.next = {static_cast<uint32_t>((r + 1) % workers_.size()), ""};
+      command.last_logits = r + 1 == ranges;
+      const size_t last_boundary = (tokens.size() - 1) / 64 * 64;
+      for (size_t boundary = first + 64; boundary <= end; boundary += 64) {
+        if (boundary % every == 0 || boundary == last_boundary) {
+          command.boundaries.push_back({boundary, false});
+        }
+      }
+      workers_[r % workers_.size()]->prefill->Run(std::move(command));
+    }
+  }
+
+  template <typename Event>
+  std::vector<Event> Everything() const {
+    std::vector<Event> all;
+    for (const auto& worker : workers_) {
+      for (Event& event : worker->sink.Of<Event>()) all.push_back(std::move(event));
+    }
+    return all;
+  }
+
+  template <typename Event>
+  bool WaitForAll(size_t count) const {
+    for (int i = 0; i < 1000; ++i) {
+      if (Everything<Event>().size() >= count) return true;
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    return false;
+  }
+
+  FakeModel model_;
+  test::HeldStore store_;
+  std::shared_ptr<MailboxRegistry> registry_ = std::make_shared<MailboxRegistry>();
+  std::vector<std::unique_ptr<LaneBench>> workers_;
+};
+
+TEST_F(PrefillLaneTest, AnyNumberOfWorkersAndRangeLengthGivesTheSameStates) {
+  for (size_t i = 0; i < 4; ++i) AddWorker();
+  const std::vector<uint32_t> tokens = RandomTokens(1, 1000, 97);
+  const FakeModel::Reference whole = model_.Run(tokens);
+  uint64_t prompt = 0;
+  for (size_t worker_count = 4; worker_count >= 1; --worker_count) {
+    workers_.resize(worker_count);
+    for (size_t range_tokens : {64u, 192u, 4096u}) {
+      SCOPED_TRACE(testing::Message() << worker_count << " workers, ranges of " << range_tokens);
+      const size_t stored_before = Everything<BoundaryStored>().size();
+      RunWavefront({++prompt, 1}, tokens, range_tokens, 256);
+      ASSERT_TRUE(WaitForAll<BoundaryStored>(stored_before + 4));
+      size_t checked = 0;
+      for (const BoundaryStored& stored : Everything<BoundaryStored>()) {
+        if (stored.attempt.prompt != prompt) continue;
+        ASSERT_EQ(stored.parts.size(), 2u);
+        auto state = test::StoredState(store_, model_, stored.parts, stored.boundary);
+        ASSERT_TRUE(state.ok()) << state.status();
+        const std::vector<uint32_t> prefix(tokens.begin(), tokens.begin() + stored.boundary);
+        EXPECT_EQ(*state, model_.Run(prefix).state) << stored.boundary;
+        ++checked;
+      }
+      EXPECT_EQ(checked, 4u);  // 256, 512, 768, 960
+      size_t logits = 0;
+      for (const LastLogits& last : Everything<LastLogits>()) {
+        if (last.attempt.prompt != prompt) continue;
+        EXPECT_EQ(last.values, whole.logits);
+        ++logits;
+      }
+      EXPECT_EQ(logits, 1u);
+    }
+  }
+  EXPECT_TRUE(Everything<AttemptFailed>().empty());
+}
+
+TEST_F(PrefillLaneTest, ResumesFromAStoredState) {
+  LaneBench& worker = AddWorker();
+  const std::vector<uint32_t> tokens = RandomTokens(2, 300, 97);
+  RangeCommand first = Range({1, 1}, {tokens.begin(), tokens.begin() + 128});
+  first.boundaries = {{64, false}, {128, false}};
+  worker.prefill->Run(first);
+  ASSERT_TRUE(worker.sink.WaitFor<BoundaryStored>(2));
+  const std::vector<BoundaryStored> stored = worker.sink.Of<BoundaryStored>();
+  for (size_t i = 0; i < 2; ++i) {
+    RangeCommand rest = Range({2 + i, 1}, {tokens.begin() + stored[i].boundary, tokens.end()});
+    rest.first_token = stored[i].boundary;
+    rest.source = {StateSource::From::kStored, test::IdsOf(stored[i].parts)};
+    worker.prefill->Run(rest);
+  }
+  ASSERT_TRUE(worker.sink.WaitFor<LastLogits>(3));
+  const std::vector<float> whole = model_.Run(tokens).logits;
+  EXPECT_EQ(worker.sink.Of<LastLogits>()[1].values, whole);
+  EXPECT_EQ(worker.sink.Of<LastLogits>()[2].values, whole);
+}
+
+TEST_F(PrefillLaneTest, ALostStoredStateIsSaid) {
+  LaneBench& worker = AddWorker();
+  const std::vector<uint32_t> tokens = RandomTokens(2, 200, 97);
+  RangeCommand first = Range({1, 1}, {tokens.begin(), tokens.begin() + 64});
+  first.boundaries = {{64, false}};
+  worker.prefill->Run(first);
+  ASSERT_TRUE(worker.sink.WaitFor<BoundaryStored>());
+  const std::vector<PartId> parts = test::IdsOf(worker.sink.Of<BoundaryStored>().front().parts);
+  PartId unknown = parts[0];
+  unknown.bytes[3] ^= 1;
+  const std::vector<std::vector<PartId>> bad = {
+      {parts[0]}, {parts[0], parts[0]}, {unknown, parts[1]}, {}};
+  uint64_t prompt = 10;
+  for (const std::vector<PartId>& ids : bad) {
+    RangeCommand rest = Range({++prompt, 1}, {tokens.begin() + 64, tokens.end()});
+    rest.first_token = 64;
+    rest.source = {StateSource::From::kStored, ids};
+    worker.prefill->Run(rest);
+  }
+  RangeCommand elsewhere = Range({++prompt, 1}, {tokens.begin() + 64, tokens.end()});
+  elsewhere.first_token = 128;  // the parts are of boundary 64
+  elsewhere.source = {StateSource::From::kStored, parts};
+  worker.prefill->Run(elsewhere);
+  ASSERT_TRUE(worker.sink.WaitFor<AttemptFailed>(5));
+  for (const AttemptFailed& failed : worker.sink.Of<AttemptFailed>()) {
+    EXPECT_TRUE(failed.stored_state_lost) << failed.status;
+    EXPECT_TRUE(absl::IsDataLoss(failed.status)) << failed.status;
+  }
+}
+
+TEST_F(PrefillLaneTest, BadCommandsNameTheField) {
+  LaneBench& worker = AddWorker({1, 128, size_t{1} << 20});
+  const auto expect = [&](RangeCommand command, const char* field) {
+    static uint64_t prompt = 0;
+    command.attempt = {++prompt, 1};
+    worker.prefill->Run(command);
+    ASSERT_TRUE(worker.sink.WaitFor<AttemptFailed>(prompt));
+    const AttemptFailed failed = worker.sink.Of<AttemptFailed>().back();
+    EXPECT_EQ(failed.attempt.prompt, prompt);
+    EXPECT_TRUE(absl::IsInvalidArgument(failed.status)) << failed.status;
+    EXPECT_NE(failed.status.message().find(field), std::string::npos) << failed.status;
+  };
+  expect(Range({}, {1, 2, 97}), "tokens: id 97");
+  expect(Range({}, {}), "tokens: empty");
+  expect(Range({}, std::vector<uint32_t>(129, 1)), "limit is 128");
+  RangeCommand command = Range({}, std::vector<uint32_t>(100, 1));
+  command.first_token = 63;
+  expect(command, "first_token");
+  command.first_token = 64;
+  command.hand_on = true;
+  expect(command, "hands on");
+  command.hand_on = false;
+  command.boundaries = {{192, false}};
+  expect(command, "boundaries: 192");
+  command.boundaries = {{64, false}};
+  expect(command, "boundaries: 64");
+}
+
+TEST_F(PrefillLaneTest, MoreBoundariesThanRoomRunInPasses) {
+  // Room for three states; a range with sixteen boundaries, all of them stored.
+  LaneBench& worker = AddWorker({1, 1024, 3 * model_.state_layout().bytes});
+  const std::vector<uint32_t> tokens = RandomTokens(3, 1000, 97);
+  RunWavefront({1, 1}, tokens, 1024, 64);
+  ASSERT_TRUE(worker.sink.WaitFor<BoundaryStored>(15));
+  for (const BoundaryStored& stored : worker.sink.Of<BoundaryStored>()) {
+    const std::vector<uint32_t> prefix(tokens.begin(), tokens.begin() + stored.boundary);
+    EXPECT_EQ(*test::StoredState(store_, model_, stored.parts, stored.boundary),
+              model_.Run(prefix).state);
+  }
+  EXPECT_EQ(worker.sink.Of<LastLogits>().front().values, model_.Run(tokens).logits);
+}
+
+TEST_F(PrefillLaneTest, SlowSavingSkipsRecoveryBoundariesAndStallsRequestedOnes) {
+  LaneBench& worker = AddWorker({1, 64, 2 * model_.state_layout().bytes});
+  store_.Hold();
+  const std::vector<uint32_t> tokens = RandomTokens(4, 64, 97);
+  const auto run = [&](uint64_t prompt, bool recovery) {
+    RangeCommand command = Range({prompt, 1}, tokens);
+    command.boundaries = {{64, recovery}};
+    worker.prefill->Run(command);
+  };
+  run(1, false);
+  run(2, true);  // room for this one too
+  run(3, true);
+  ASSERT_TRUE(worker.sink.WaitFor<RangeDone>(3));
+  ASSERT_TRUE(worker.sink.WaitFor<BoundaryStored>(1));
+  EXPECT_EQ(worker.sink.Of<BoundaryStored>().front().attempt.prompt, 3u);
+  EXPECT_TRUE(worker.sink.Of<BoundaryStored>().front().skipped);
+  EXPECT_EQ(worker.saver.queued_bytes(), 2 * model_.state_layout().bytes);
+  EXPECT_EQ(worker.prefill->TakeStallSeconds(), 0.0);
+  run(4, false);
+  std::this_thread::sleep_for(milliseconds(60));
+  EXPECT_EQ(worker.sink.Of<RangeDone>().size(), 3u);  // waits for room
+  store_.LetGo();
+  ASSERT_TRUE(worker.sink.WaitFor<BoundaryStored>(4));
+  EXPECT_GT(worker.prefill->TakeStallSeconds(), 0.03);
+  for (const BoundaryStored& stored : worker.sink.Of<BoundaryStored>()) {
+    EXPECT_EQ(stored.skipped, stored.attempt.prompt == 3);
+  }
+}
+
+TEST_F(PrefillLaneTest, AStoreThatRefusesFailsRequestedBoundariesOnly) {
+  LaneBench& worker = AddWorker();
+  store_.FailPuts(absl::ResourceExhaustedError("disk full"));
+  RangeCommand command = Range({1, 1}, RandomTokens(4, 64, 97));
+  command.boundaries = {{64, true}};
+  worker.prefill->Run(command);
+  ASSERT_TRUE(worker.sink.WaitFor<BoundaryStored>());
+  EXPECT_TRUE(worker.sink.Of<BoundaryStored>().front().skipped);
+  command.attempt = {2, 1};
+  command.boundaries = {{64, false}};
+  worker.prefill->Run(command);
+  ASSERT_TRUE(worker.sink.WaitFor<AttemptFailed>());
+  EXPECT_TRUE(absl::IsResourceExhausted(worker.sink.Of<AttemptFailed>().front().status));
+}
+
+TEST_F(PrefillLaneTest, LogitsComeBeforeTheStateIsStored) {
+  LaneBench& worker = AddWorker();
+  store_.Hold();
+  RangeCommand command = Range({1, 1}, RandomTokens(5, 100, 97));
+  command.boundaries = {{64, false}};
+  worker.prefill->Run(command);
+  EXPECT_TRUE(worker.sink.WaitFor<LastLogits>());
+  EXPECT_TRUE(worker.sink.WaitFor<RangeDone>());
+  EXPECT_TRUE(worker.sink.Of<BoundaryStored>().empty());
+  store_.LetGo();
+  EXPECT_TRUE(worker.sink.WaitFor<BoundaryStored>());
+}
+
+TEST_F(PrefillLaneTest, AbortedRangesThatWaitForAPeerEnd) {
+  LaneBench& worker = AddWorker();
+  RangeCommand command = Range({1, 1}, RandomTokens(5, 100, 97));
+  command.range = 1;
+  command.first_token = 64;
+  command.source.from = StateSource::From::kPeer;
+  worker.prefill->Run(command);
+  worker.prefill->Run(Range({2, 1}, RandomTokens(6, 70, 97)));  // waits behind it
+  std::this_thread::sleep_for(milliseconds(30));
+  EXPECT_TRUE(worker.sink.Of<RangeDone>().empty());
+  worker.attempts.Abort({1, 1});
+  ASSERT_TRUE(worker.sink.WaitFor<RangeDone>());
+  EXPECT_EQ(worker.sink.Of<RangeDone>().front().attempt.prompt, 2u);
+  EXPECT_TRUE(worker.sink.Of<AttemptFailed>().empty());
+  while (!worker.prefill->idle()) std::this_thread::sleep_for(milliseconds(1));
+  // A range of the aborted attempt that comes later is dropped.
+  worker.prefill->Run(command);
+  EXPECT_TRUE(worker.prefill->idle());
+}
+
+TEST_F(PrefillLaneTest, AMissingPeerFailsTheAttemptOnce) {
+  LaneBench& worker = AddWorker();
+  for (uint32_t range = 0; range < 3; ++range) {
+    RangeCommand command = Range({1, 1}, RandomTokens(6, 64, 97));
+    command.range = range;
+    command.first_token = 64 * range;
+    command.hand_on = true;
+    command.next = {17, ""};
+    worker.prefill->Run(command);
+  }
+  ASSERT_TRUE(worker.sink.WaitFor<AttemptFailed>());
+  while (!worker.prefill->idle()) std::this_thread::sleep_for(milliseconds(1));
+  ASSERT_EQ(worker.sink.Of<AttemptFailed>().size(), 1u);
+  EXPECT_TRUE(worker.sink.Of<AttemptFailed>().front().peer_lost);
+  EXPECT_NE(worker.sink.Of<AttemptFailed>().front().status.message().find("worker 17"),
+            std::string::npos);
+}
+
+class SlowModelTest : public PrefillLaneTest {
+ protected:
+  SlowModelTest() : PrefillLaneTest(Options()) {}
+  static FakeModelOptions Options() {
+    FakeModelOptions options;
+    options.layers = 40;
+    options.layer_delay = std::chrono::milliseconds(10);
+    return options;
+  }
+};
+
+TEST_F(SlowModelTest, AbortStopsWithinOneTaskAndProgressIsRateLimited) {
+  LaneBench& worker = AddWorker();
+  worker.prefill->Run(Range({1, 1}, RandomTokens(7, 64, 97)));
+  ASSERT_TRUE(worker.sink.WaitFor<RangeDone>());
+  const size_t progress = worker.sink.Of<RangeProgress>().size();
+  EXPECT_GE(progress, 2u);  // 400 ms and more at one in 100 ms
+  EXPECT_LE(progress, 39u);
+  worker.prefill->Run(Range({2, 1}, RandomTokens(7, 64, 97)));
+  while (model_.tasks_run() < 45) std::this_thread::sleep_for(milliseconds(1));
+  worker.attempts.Abort({2, 1});
+  const int tasks = model_.tasks_run();
+  while (!worker.prefill->idle()) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_LE(model_.tasks_run(), tasks + 1);
+  EXPECT_EQ(worker.sink.Of<RangeDone>().size(), 1u);
+}
+
+class PoisonTest : public PrefillLaneTest {
+ protected:
+  PoisonTest() : PrefillLaneTest(Options()) {}
+  static FakeModelOptions Options() {
+    FakeModelOptions options;
+    options.poison_token = 5;
+    return options;
+  }
+};
+
+TEST_F(PoisonTest, ANonFiniteStateIsNotStored) {
+  LaneBench& worker = AddWorker();
+  std::vector<uint32_t> tokens(128, 1);
+  tokens[100] = 5;
+  RangeCommand command = Range({1, 1}, tokens);
+  command.boundaries = {{64, false}, {128, true}};
+  worker.prefill->Run(command);
+  ASSERT_TRUE(worker.sink.WaitFor<AttemptFailed>());
+  const AttemptFailed failed = worker.sink.Of<AttemptFailed>().front();
+  EXPECT_TRUE(absl::IsInternal(failed.status));
+  EXPECT_NE(failed.status.message().find("layer 1, head 1"), std::string::npos) << failed.status;
+  ASSERT_EQ(worker.sink.Of<BoundaryStored>().size(), 1u);
+  EXPECT_EQ(worker.sink.Of<BoundaryStored>().front().boundary, 64u);
+  EXPECT_EQ(store_.GetStats()->parts, 2u);
+}
+
+}  // namespace
+}  // namespace deltafill
