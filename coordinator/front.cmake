@@ -42,5 +42,5 @@ target_compile_definitions(deltafill_front PRIVATE DELTAFILL_VERSION="${PROJECT_
 target_include_directories(deltafill_front PRIVATE ${XXHASH_INCLUDE_DIR})
 target_link_libraries(deltafill_front
   PUBLIC deltafill_statestore absl::status absl::statusor
-  PRIVATE deltafill_options deltafill_tokenizer proto_prefill gRPC::grpc++ gRPC::grpc++_reflection
-    spdlog::spdlog OpenSSL::Crypto ${XXHASH_LIBRARY} absl::strings)
+  PRIVATE deltafill_options deltafill_status_rpc deltafill_tokenizer proto_prefill gRPC::grpc++
+    gRPC::grpc++_reflection spdlog::spdlog OpenSSL::Crypto ${XXHASH_LIBRARY} absl::strings)
