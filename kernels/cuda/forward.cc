@@ -85,7 +85,7 @@ Status ReserveCommon(const ForwardPlan& plan, const DeltaRuleShape& shape, int g
     return s;
   }
   const size_t exact = size_t{3} * kBlockRows * shape.key_dim * sizeof(float);
-  return workspace->exact_rows.Reserve(exact * plan.prepare_ctas * groups_per_cta, stream);
+  return workspace->exact_rows.Reserve(exact * plan.ctas * groups_per_cta, stream);
 }
 
 template <int K>
@@ -130,9 +130,9 @@ Status RunPortable(const DeltaRuleForwardParams& params, const ForwardPlan& plan
   for (const WavePlan& wave : plan.waves) {
     prepare.wave = chain.wave = {wave.first_item, wave.items, wave.first_block, wave.blocks};
     const Status s =
-        shape.key_dim == 128 ? LaunchWave<128>(prepare, chain, plan.prepare_ctas, stream)
-        : shape.key_dim == 64 ? LaunchWave<64>(prepare, chain, plan.prepare_ctas, stream)
-                              : LaunchWave<32>(prepare, chain, plan.prepare_ctas, stream);
+        shape.key_dim == 128 ? LaunchWave<128>(prepare, chain, plan.ctas, stream)
+        : shape.key_dim == 64 ? LaunchWave<64>(prepare, chain, plan.ctas, stream)
+                              : LaunchWave<32>(prepare, chain, plan.ctas, stream);
     if (!s.ok()) return s;
   }
   return {};
@@ -161,10 +161,11 @@ Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
   const size_t items_at = descriptions.Add(items);
   const size_t ready = descriptions.AddFilled(plan.slots * sizeof(uint32_t),
                                               tuning.chain_only ? 0xFF : 0);
-  const size_t consumed = descriptions.AddFilled(streams.size() * 2 * sizeof(uint32_t),
+  const size_t consumed = descriptions.AddFilled(streams.size() * kRingSlices * sizeof(uint32_t),
                                                  tuning.prepare_only ? 0xFF : 0);
+  const size_t ticket = descriptions.AddFilled(sizeof(uint64_t), 0);
   if (Status s = descriptions.Upload(&workspace->descriptions, stream); !s.ok()) return s;
-  if (Status s = ReserveCommon(plan, params.shape, kRingGroupsPerCta, workspace, stream); !s.ok()) {
+  if (Status s = ReserveCommon(plan, params.shape, 2, workspace, stream); !s.ok()) {
     return s;
   }
   uint8_t* base = workspace->descriptions.as<uint8_t>();
@@ -176,16 +177,16 @@ Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
   ring.streams = reinterpret_cast<const RingStream*>(base + streams_at);
   ring.items = reinterpret_cast<const RingItem*>(base + items_at);
   ring.stream_count = static_cast<int>(streams.size());
-  ring.slices = plan.slices;
   ring.ring_slots = plan.ring_slots;
   ring.most_steps = most_steps;
   ring.slots = workspace->slots.as<uint8_t>();
   ring.ready = reinterpret_cast<uint32_t*>(base + ready);
   ring.consumed = reinterpret_cast<uint32_t*>(base + consumed);
+  ring.ticket = reinterpret_cast<unsigned long long*>(base + ticket);
   ring.exact_rows = workspace->exact_rows.as<float>();
   ring.runs_chains = !tuning.prepare_only;
   ring.runs_preparation = !tuning.chain_only;
-  return FromCuda(LaunchRing(ring, plan.prepare_ctas, stream), "ring kernel");
+  return FromCuda(LaunchRing(ring, plan.ctas, stream), "ring kernel");
 }
 
 }  // namespace

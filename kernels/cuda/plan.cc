@@ -64,18 +64,17 @@ void PlanStreams(const DeltaRuleShape& shape, SequenceOffsets offsets, int64_t s
   }
 }
 
-// Chains and preparation share the multiprocessors: about a quarter of them chain.
+// Half of the CTAs also chain, two a stream.
 void PlanRing(const DeltaRuleShape& shape, SequenceOffsets offsets, const DeviceTraits& device,
               const ForwardTuning& tuning, ForwardPlan* plan) {
   const int64_t items = static_cast<int64_t>(offsets.size() - 1) * shape.value_heads;
-  const int64_t chains = std::max(1, device.multiprocessors * 2 / 7);
-  plan->slices = tuning.slices ? tuning.slices : (items * 2 <= chains ? 2 : 1);
+  const int64_t chains = std::max(1, device.multiprocessors / 4);
   const int64_t rounds = (items + chains - 1) / chains;
   int64_t streams = tuning.streams ? tuning.streams : (items + rounds - 1) / rounds;
   streams = std::min(streams, items);
   plan->ring_slots = tuning.ring_slots ? tuning.ring_slots : kRingSlots;
   plan->slots = streams * plan->ring_slots;
-  plan->prepare_ctas = device.multiprocessors - static_cast<int>(streams) * plan->slices;
+  plan->ctas = device.multiprocessors;
   PlanStreams(shape, offsets, streams, plan);
 }
 
@@ -91,8 +90,8 @@ ForwardPlan PlanForward(const DeltaRuleShape& shape, SequenceOffsets offsets,
     PlanRing(shape, offsets, device, tuning, &plan);
     return plan;
   }
-  plan.prepare_ctas = device.multiprocessors * 2;
-  plan.slice = std::min(shape.value_dim, 64);
+  plan.ctas = device.multiprocessors * 2;
+  plan.slice = tuning.slice ? tuning.slice : std::min(shape.value_dim, 64);
   const int64_t stage_bytes = SlotBytes(shape.key_dim) + kBlockRows * (64 + 8) * 2;
   plan.stages = 2 * stage_bytes <= device.shared_bytes_per_cta ? 2 : 1;
   PlanWaves(shape, offsets, tuning.wave_slots ? tuning.wave_slots : kWaveSlots, &plan);
@@ -101,7 +100,7 @@ ForwardPlan PlanForward(const DeltaRuleShape& shape, SequenceOffsets offsets,
 
 std::string ForwardPlan::ToString() const {
   std::ostringstream out;
-  out << (path == ForwardPath::kRing ? "ring" : "portable") << " prepare_ctas=" << prepare_ctas
+  out << (path == ForwardPath::kRing ? "ring" : "portable") << " ctas=" << ctas
       << " slots=" << slots;
   if (path == ForwardPath::kPortable) {
     out << " slice=" << slice << " stages=" << stages << " waves=" << waves.size();
@@ -111,7 +110,7 @@ std::string ForwardPlan::ToString() const {
     }
     return out.str();
   }
-  out << " slices=" << slices << " ring_slots=" << ring_slots << " streams=" << streams.size();
+  out << " ring_slots=" << ring_slots << " streams=" << streams.size();
   for (const StreamPlan& stream : streams) {
     out << "\n  items=" << stream.items.size() << " steps=" << stream.first_step.back();
   }

@@ -27,7 +27,7 @@ enum class ForwardPath {
 // Overrides for tests and measurements; the defaults let the plan choose.
 struct ForwardTuning {
   bool force_portable = false;
-  int slices = 0;            // ring: CTAs that share an item's V, 1 or 2; 0: the plan's choice
+  int slice = 0;             // portable: columns of V a CTA, 16 to 64; 0: the plan's choice
   int streams = 0;           // ring: chains at a time; 0: the plan's choice
   int64_t wave_slots = 0;    // portable: slots a wave; 0: kWaveSlots
   int ring_slots = 0;        // ring: slots a stream; 0: kRingSlots
@@ -52,14 +52,13 @@ struct StreamPlan {
 
 struct ForwardPlan {
   ForwardPath path = ForwardPath::kPortable;
-  int prepare_ctas = 0;
+  int ctas = 0;       // portable: of the preparation; ring: all
   int64_t slots = 0;  // of the workspace, whatever the number of tokens
 
   int slice = 0;   // portable: columns of V a CTA
   int stages = 0;  // portable: slots in a CTA's shared memory
   std::vector<WavePlan> waves;
 
-  int slices = 0;      // ring: CTAs an item
   int ring_slots = 0;  // ring: slots a stream
   std::vector<StreamPlan> streams;
 

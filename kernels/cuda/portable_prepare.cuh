@@ -31,17 +31,19 @@ __global__ void __launch_bounds__(kGroupThreads<K>, K == 128 ? 2 : 4)
   const PrepareGroup<K> group{reinterpret_cast<PrepareShared<K>*>(shared_bytes), &p.in,
                               static_cast<int>(threadIdx.x), 1};
   const int64_t tasks = p.wave.items * p.wave.blocks;
-  auto next = [&](int64_t& index, BlockTask& task) {
-    while (index < tasks && !TaskAt<K>(p, index, task)) index += gridDim.x;
-    if (index < tasks) LoadBlockRows<K>(group, task);
-  };
   int64_t index = blockIdx.x;
   BlockTask task;
-  next(index, task);
+  BlockScalars scalars;
+  auto next = [&] {
+    while (index < tasks && !TaskAt<K>(p, index, task)) index += gridDim.x;
+    if (index < tasks) scalars = LoadBlockRows<K>(group, task);
+  };
+  next();
   while (index < tasks) {
     const BlockTask current = task;
+    const BlockScalars current_scalars = scalars;
     index += gridDim.x;
-    PrepareBlock<K>(group, current, [] {}, [&] { next(index, task); });
+    PrepareBlock<K>(group, current, current_scalars, [] {}, next, [] {});
   }
 }
 

@@ -22,27 +22,34 @@ __device__ __forceinline__ void InvertRows(const PrepareGroup<K>& group, const B
 }
 
 // Expects the block's rows requested by LoadBlockRows. Calls acquire() before the first write to
-// the slot and prefetch() once the rows' space in shared memory is free again. On return every
-// thread's writes to the slot are issued, not yet visible.
-template <int K, typename Acquire, typename Prefetch>
+// the slot, prefetch() once the rows' space in shared memory is free again, and lookahead() after
+// that, while most warps have little to do. On return every thread's writes to the slot are
+// issued, not yet visible.
+template <int K, typename Acquire, typename Prefetch, typename Lookahead>
 __device__ __forceinline__ void PrepareBlock(const PrepareGroup<K>& group, const BlockTask& task,
-                                             Acquire acquire, Prefetch prefetch) {
+                                             const BlockScalars& scalars, Acquire acquire,
+                                             Prefetch prefetch, Lookahead lookahead) {
   PrepareShared<K>& s = *group.shared;
   WaitCopies<0>();
   group.Sync();
-  PrepareRowFactors<K>(group, task);
-  group.Sync();
-  const int channel = group.thread % (K / 2) * 2, sub = group.thread / (K / 2);
+  PrepareRowFactors<K>(group, task, scalars);
+  const int sub = group.thread / (K / 2);
   CumulatedDecay c;
-  Cumulate<K>(group, task, sub, channel, c);
+  if (!IsChannelGate(group.in->gate)) group.Sync();  // row_gate
+  Cumulate<K>(group, task, scalars, sub, c);
   acquire();
   group.Sync();
-  ScaleRows<K>(group, task, sub, channel, c);
+  const OuterDecays outer = CombineDecays<K>(group, task, sub);
+  if (s.fast_rows[sub] == kSubBlockRows) {
+    ScaleRows<K, true>(group, task, sub, outer, c);
+  } else {
+    ScaleRows<K, false>(group, task, sub, outer, c);
+  }
   ClearUpperBlocks<K>(group, task);
   group.Sync();
   IntraBlockMatrices<K>(group, task);
-  group.Sync();
   prefetch();
+  group.Sync();
   bool exact = false;
   for (int i = 0; i < kSubBlocks; ++i) exact |= s.fast_rows[i] < kSubBlockRows;
   if (exact) {
@@ -53,6 +60,7 @@ __device__ __forceinline__ void PrepareBlock(const PrepareGroup<K>& group, const
     InvertDiagonal<K>(group, task, i);
   }
   group.Sync();
+  lookahead();
   InvertRows<K>(group, task);
 }
 

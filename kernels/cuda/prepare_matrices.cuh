@@ -6,19 +6,6 @@
 
 namespace deltafill::kernels::cuda {
 
-// bf16 pair of the decay over the whole sub-blocks strictly between two.
-template <int K>
-__device__ __forceinline__ uint32_t DecayBetween(const PrepareShared<K>& s, int low, int high,
-                                                 int channel) {
-  float2 product = make_float2(1.0f, 1.0f);
-  for (int sub = low + 1; sub < high; ++sub) {
-    const float2 decay = *reinterpret_cast<const float2*>(&s.decay[sub][channel]);
-    product.x *= decay.x;
-    product.y *= decay.y;
-  }
-  return PackBf16(product.x, product.y);
-}
-
 // acc[16, 16] = rows of q or k in sub-block `row_sub` times the keys of sub-block `column_sub`,
 // with the decay between the two rows.
 template <int K>
@@ -35,15 +22,15 @@ __device__ __forceinline__ void DecayedProducts(const PrepareGroup<K>& group, bo
   const int column = column_sub * kSubBlockRows + (lane & 7) + ((lane >> 4) << 3);
   const uint32_t b_at = SharedAddress(columns + column * kStride + ((lane >> 3) & 1) * 8);
   const bool apart = row_sub - column_sub > 1;
+  const uint32_t* between =
+      s.between[row_sub - column_sub == 3 ? 2 : column_sub] + (lane & 3);
 #pragma unroll
   for (int step = 0; step < K / 16; ++step) {
     uint32_t a[4], b[4];
     LoadMatrix4(a_at + step * 32, a);
     LoadMatrix4(b_at + step * 32, b);
     if (apart) {
-      const int channel = step * 16 + (lane & 3) * 2;
-      const uint32_t low = DecayBetween<K>(s, column_sub, row_sub, channel);
-      const uint32_t high = DecayBetween<K>(s, column_sub, row_sub, channel + 8);
+      const uint32_t low = between[step * 8], high = between[step * 8 + 4];
       b[0] = MultiplyBf16(b[0], low);
       b[1] = MultiplyBf16(b[1], high);
       b[2] = MultiplyBf16(b[2], low);
@@ -54,34 +41,63 @@ __device__ __forceinline__ void DecayedProducts(const PrepareGroup<K>& group, bo
   }
 }
 
-// The lower sub-blocks of A (shared memory) and P (slot).
+// A sub-block of P to the slot, or of A to shared memory.
+template <int K>
+__device__ __forceinline__ void StoreProducts(const PrepareGroup<K>& group, const BlockTask& task,
+                                              bool queries, int row_sub, int column_sub,
+                                              const float (&acc)[2][4]) {
+  PrepareShared<K>& s = *group.shared;
+  const int lane = group.lane();
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = row_sub * kSubBlockRows + (lane >> 2) + (i >> 1) * 8;
+    const int column = column_sub * kSubBlockRows + (i & 1) * 8 + (lane & 3) * 2;
+    const float low = acc[i & 1][i & 2], high = acc[i & 1][(i & 2) + 1];
+    if (queries) {
+      *reinterpret_cast<uint32_t*>(task.slot + SlotLayout<K>::kP +
+                                   TileOffset<kBlockRows>(row, column)) =
+          PackBf16(column <= row ? low : 0.0f, column + 1 <= row ? high : 0.0f);
+    } else {
+      const float beta = group.in->delta ? s.beta[row] : 0.0f;
+      *reinterpret_cast<float2*>(&s.a[row * PrepareShared<K>::kSquareStride + column]) =
+          make_float2(column < row ? beta * low : 0.0f, column + 1 < row ? beta * high : 0.0f);
+    }
+  }
+}
+
+// The lower sub-blocks of A and P, dealt to the warps. A takes the place of an operand, so the
+// group meets between the products and their storing.
 template <int K>
 __device__ __forceinline__ void IntraBlockMatrices(const PrepareGroup<K>& group,
                                                    const BlockTask& task) {
-  PrepareShared<K>& s = *group.shared;
-  const int lane = group.lane();
   constexpr int kLowerBlocks = kSubBlocks * (kSubBlocks + 1) / 2;
-  for (int index = group.warp(); index < 2 * kLowerBlocks; index += PrepareGroup<K>::kWarps) {
-    const bool queries = index >= kLowerBlocks;
-    int column_sub = index - (queries ? kLowerBlocks : 0), row_sub = 0;
-    while (column_sub > row_sub) column_sub -= ++row_sub;
-    float acc[2][4] = {};
-    DecayedProducts<K>(group, queries, row_sub, column_sub, acc);
+  constexpr int kWarps = PrepareGroup<K>::kWarps;
+  constexpr int kRounds = (2 * kLowerBlocks + kWarps - 1) / kWarps;
+  float acc[kRounds][2][4] = {};
+  auto place = [](int index, bool& queries, int& row_sub, int& column_sub) {
+    queries = index >= kLowerBlocks;
+    column_sub = index - (queries ? kLowerBlocks : 0);
+    row_sub = (column_sub >= 1) + (column_sub >= 3) + (column_sub >= 6);
+    column_sub -= row_sub * (row_sub + 1) / 2;
+  };
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int row = row_sub * kSubBlockRows + (lane >> 2) + (i >> 1) * 8;
-      const int column = column_sub * kSubBlockRows + (i & 1) * 8 + (lane & 3) * 2;
-      const float low = acc[i & 1][i & 2], high = acc[i & 1][(i & 2) + 1];
-      if (queries) {
-        *reinterpret_cast<uint32_t*>(task.slot + SlotLayout<K>::kP +
-                                     TileOffset<kBlockRows>(row, column)) =
-            PackBf16(column <= row ? low : 0.0f, column + 1 <= row ? high : 0.0f);
-      } else {
-        const float beta = group.in->delta ? s.beta[row] : 0.0f;
-        *reinterpret_cast<float2*>(&s.a[row * PrepareShared<K>::kSquareStride + column]) =
-            make_float2(column < row ? beta * low : 0.0f, column + 1 < row ? beta * high : 0.0f);
-      }
-    }
+  for (int round = 0; round < kRounds; ++round) {
+    const int index = round * kWarps + group.warp();
+    if (index >= 2 * kLowerBlocks) continue;
+    bool queries;
+    int row_sub, column_sub;
+    place(index, queries, row_sub, column_sub);
+    DecayedProducts<K>(group, queries, row_sub, column_sub, acc[round]);
+  }
+  group.Sync();
+#pragma unroll
+  for (int round = 0; round < kRounds; ++round) {
+    const int index = round * kWarps + group.warp();
+    if (index >= 2 * kLowerBlocks) continue;
+    bool queries;
+    int row_sub, column_sub;
+    place(index, queries, row_sub, column_sub);
+    StoreProducts<K>(group, task, queries, row_sub, column_sub, acc[round]);
   }
 }
 

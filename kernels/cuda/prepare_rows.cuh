@@ -24,54 +24,48 @@ __device__ __forceinline__ void RowNorms(const PrepareGroup<K>& group, const __n
   const int row = lane >> 2;
   if ((lane & 3) == row >> 1) {
     const float first = row & 1 ? low[1] : low[0], second = row & 1 ? high[3] : high[2];
-    factors[row] = scale / sqrtf(first + 1e-6f);
-    factors[row + 8] = scale / sqrtf(second + 1e-6f);
+    factors[row * 2] = scale / sqrtf(first + 1e-6f);
+    factors[(row + 8) * 2] = scale / sqrtf(second + 1e-6f);
   }
 }
 
-template <int K>
-__device__ __forceinline__ float RowGate(const BlockInputs& in, const BlockTask& task, int row) {
-  if (in.gate == GateKind::kNone || row >= task.valid_rows) return 0.0f;
-  const int head = task.value_head;
-  const float f = __bfloat162float(in.f.rows[(task.first_row + row) * in.f.stride + head]);
-  if (in.gate == GateKind::kScalarSoftplus) {
-    const float bias = in.dt_bias ? in.dt_bias[head] : 0.0f;
+__device__ __forceinline__ float RowGate(GateKind gate, const BlockScalars& scalars) {
+  if (gate == GateKind::kScalarSoftplus) {
     return Log2Decay<GateForm::kSoftplus>(
-        f, MakeGateConstants(GateForm::kSoftplus, in.a_log[head], bias, 0.0f));
+        scalars.row_gate,
+        MakeGateConstants(GateForm::kSoftplus, scalars.a_log, scalars.bias[0], 0.0f));
   }
-  return f * kLog2E;
+  return scalars.row_gate * kLog2E;
 }
 
 // beta, scalar gates and the L2 norms' factors.
 template <int K>
 __device__ __forceinline__ void PrepareRowFactors(const PrepareGroup<K>& group,
-                                                  const BlockTask& task) {
+                                                  const BlockTask& task,
+                                                  const BlockScalars& scalars) {
   PrepareShared<K>& s = *group.shared;
   const BlockInputs& in = *group.in;
   const int row = group.thread;
   if (row < kSubBlocks) s.fast_rows[row] = kSubBlockRows;
   if (row < kBlockRows) {
+    const bool valid = row < task.valid_rows;
     float beta = in.delta ? 0.0f : 1.0f;
-    if (in.delta && row < task.valid_rows) {
-      beta = __bfloat162float(
-          in.beta.rows[(task.first_row + row) * in.beta.stride + task.value_head]);
-      if (in.beta_is_logit) beta = 1.0f / (1.0f + Exp2(-beta * kLog2E));
+    if (in.delta && valid) {
+      beta = in.beta_is_logit ? 1.0f / (1.0f + Exp2(-scalars.beta * kLog2E)) : scalars.beta;
     }
     s.beta[row] = beta;
-    if (!IsChannelGate(in.gate)) s.row_gate[row] = RowGate<K>(in, task, row);
-    if (!in.normalize_qk) {
-      s.q_factor[row] = in.query_scale;
-      s.k_factor[row] = 1.0f;
-    }
+    if (!IsChannelGate(in.gate)) s.row_gate[row] = valid ? RowGate(in.gate, scalars) : 0.0f;
+    if (!in.normalize_qk) s.factor[row] = make_float2(1.0f, in.query_scale);
   }
   if (!in.normalize_qk) return;
   constexpr int kStride = PrepareShared<K>::kRowStride;
+  float* factors = &s.factor[0].x;
   for (int tile = group.warp(); tile < 2 * kSubBlocks; tile += PrepareGroup<K>::kWarps) {
     const int first = tile % kSubBlocks * kSubBlockRows;
     if (tile < kSubBlocks) {
-      RowNorms<K>(group, s.k + first * kStride, 1.0f, s.k_factor + first);
+      RowNorms<K>(group, s.k + first * kStride, 1.0f, factors + first * 2);
     } else {
-      RowNorms<K>(group, s.q + first * kStride, in.query_scale, s.q_factor + first);
+      RowNorms<K>(group, s.q + first * kStride, in.query_scale, factors + first * 2 + 1);
     }
   }
 }
@@ -83,17 +77,15 @@ struct CumulatedDecay {
 
 template <int K, GateForm form>
 __device__ __forceinline__ void CumulateChannels(const PrepareGroup<K>& group,
-                                                 const BlockTask& task, int sub, int channel,
+                                                 const BlockTask& task,
+                                                 const BlockScalars& scalars, int sub,
                                                  CumulatedDecay& c) {
   const PrepareShared<K>& s = *group.shared;
-  const BlockInputs& in = *group.in;
+  const int channel = group.channel();
   GateConstants gate[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int64_t at = static_cast<int64_t>(task.value_head) * K + channel + i;
-    const bool has_bias = form != GateForm::kPreactivated && in.dt_bias != nullptr;
-    gate[i] = MakeGateConstants(form, form == GateForm::kPreactivated ? 0.0f : in.a_log[task.value_head],
-                                has_bias ? in.dt_bias[at] : 0.0f, in.lower_bound);
+    gate[i] = MakeGateConstants(form, scalars.a_log, scalars.bias[i], group.in->lower_bound);
   }
   float sum[2] = {0.0f, 0.0f};
 #pragma unroll
@@ -111,17 +103,18 @@ __device__ __forceinline__ void CumulateChannels(const PrepareGroup<K>& group,
 
 template <int K>
 __device__ __forceinline__ void Cumulate(const PrepareGroup<K>& group, const BlockTask& task,
-                                         int sub, int channel, CumulatedDecay& c) {
+                                         const BlockScalars& scalars, int sub,
+                                         CumulatedDecay& c) {
   PrepareShared<K>& s = *group.shared;
   switch (group.in->gate) {
     case GateKind::kChannelSoftplus:
-      CumulateChannels<K, GateForm::kSoftplus>(group, task, sub, channel, c);
+      CumulateChannels<K, GateForm::kSoftplus>(group, task, scalars, sub, c);
       break;
     case GateKind::kChannelLowerBound:
-      CumulateChannels<K, GateForm::kLowerBound>(group, task, sub, channel, c);
+      CumulateChannels<K, GateForm::kLowerBound>(group, task, scalars, sub, c);
       break;
     case GateKind::kChannelPreactivated:
-      CumulateChannels<K, GateForm::kPreactivated>(group, task, sub, channel, c);
+      CumulateChannels<K, GateForm::kPreactivated>(group, task, scalars, sub, c);
       break;
     default: {
       float sum = 0.0f;
@@ -132,78 +125,98 @@ __device__ __forceinline__ void Cumulate(const PrepareGroup<K>& group, const Blo
       }
     }
   }
-  int fast = 0;
+  const float* end = c.rows[kSubBlockRows - 1];
+  if (!(fminf(end[0], end[1]) >= kLog2DecayFloor)) {
+    int fast = 0;
 #pragma unroll
-  for (int r = 0; r < kSubBlockRows; ++r) {
-    fast += fminf(c.rows[r][0], c.rows[r][1]) >= kLog2DecayFloor ? 1 : 0;
+    for (int r = 0; r < kSubBlockRows; ++r) {
+      fast += fminf(c.rows[r][0], c.rows[r][1]) >= kLog2DecayFloor ? 1 : 0;
+    }
+    atomicMin(&s.fast_rows[sub], fast);
   }
-  if (fast < kSubBlockRows) atomicMin(&s.fast_rows[sub], fast);
-  *reinterpret_cast<float2*>(&s.decay[sub][channel]) =
-      make_float2(Exp2(c.rows[kSubBlockRows - 1][0]), Exp2(c.rows[kSubBlockRows - 1][1]));
+  *reinterpret_cast<float2*>(&s.decay[sub][group.channel()]) =
+      make_float2(Exp2(end[0]), Exp2(end[1]));
 }
 
 // Decays from the block's start to the sub-block's, and from its end to the block's end.
+struct OuterDecays {
+  float before[2], after[2];
+};
+
+// Also stores what the block's other products need of the sub-blocks' decays.
 template <int K>
-__device__ __forceinline__ void OuterDecays(const PrepareShared<K>& s, int sub, int channel,
-                                            float (&before)[2], float (&after)[2]) {
-  before[0] = before[1] = after[0] = after[1] = 1.0f;
+__device__ __forceinline__ OuterDecays CombineDecays(const PrepareGroup<K>& group,
+                                                     const BlockTask& task, int sub) {
+  PrepareShared<K>& s = *group.shared;
+  const int channel = group.channel();
+  float2 d[kSubBlocks];
 #pragma unroll
-  for (int other = 0; other < kSubBlocks; ++other) {
-    const float2 decay = *reinterpret_cast<const float2*>(&s.decay[other][channel]);
-    if (other < sub) before[0] *= decay.x, before[1] *= decay.y;
-    if (other > sub) after[0] *= decay.x, after[1] *= decay.y;
+  for (int i = 0; i < kSubBlocks; ++i) {
+    d[i] = *reinterpret_cast<const float2*>(&s.decay[i][channel]);
   }
+  OuterDecays outer = {{1.0f, 1.0f}, {1.0f, 1.0f}};
+#pragma unroll
+  for (int i = 0; i < kSubBlocks; ++i) {
+    if (i < sub) outer.before[0] *= d[i].x, outer.before[1] *= d[i].y;
+    if (i > sub) outer.after[0] *= d[i].x, outer.after[1] *= d[i].y;
+  }
+  if (sub == 0) {
+    *reinterpret_cast<float2*>(task.slot + SlotLayout<K>::kDecay + channel * 4) =
+        make_float2(d[0].x * outer.after[0], d[0].y * outer.after[1]);
+    s.between[0][channel / 2] = PackBf16(d[1].x, d[1].y);
+  }
+  if (sub == 1) s.between[1][channel / 2] = PackBf16(d[2].x, d[2].y);
+  if (sub == 2) s.between[2][channel / 2] = PackBf16(d[1].x * d[2].x, d[1].y * d[2].y);
+  return outer;
 }
 
-// Scales the rows of q and k: ke, qe, kg to the slot, the operands of A and P in place.
-template <int K>
+// Scales the rows of q and k: ke, qe, kg to the slot, the operands of A and P in place. `fast`: no
+// row of the sub-block passes the decay floor; otherwise c, k and q are kept for the exact rows.
+template <int K, bool fast>
 __device__ __forceinline__ void ScaleRows(const PrepareGroup<K>& group, const BlockTask& task,
-                                          int sub, int channel, const CumulatedDecay& c) {
+                                          int sub, const OuterDecays& outer,
+                                          const CumulatedDecay& c) {
   PrepareShared<K>& s = *group.shared;
   using Slot = SlotLayout<K>;
-  float before[2], after[2];
-  OuterDecays<K>(s, sub, channel, before, after);
+  const int channel = group.channel(), first = sub * kSubBlockRows;
   const float2 end = *reinterpret_cast<const float2*>(&s.decay[sub][channel]);
-  if (sub == 0) {
-    *reinterpret_cast<float2*>(task.slot + Slot::kDecay + channel * 4) =
-        make_float2(end.x * after[0], end.y * after[1]);
-  }
-  const bool fast = s.fast_rows[sub] == kSubBlockRows;
-  const float write = group.in->delta ? 1.0f : 0.0f;  // linear attention reads nothing back
+  const bool delta = group.in->delta;
+  // Slots are aligned to 1,024 bytes, so a row's swizzle is an exclusive or of address bits 4 to 6.
+  const uint64_t slot = reinterpret_cast<uint64_t>(task.slot) + TileOffset<K>(first, channel);
 #pragma unroll
   for (int r = 0; r < kSubBlockRows; ++r) {
-    const int row = sub * kSubBlockRows + r;
-    const int at = row * PrepareShared<K>::kRowStride + channel;
+    const int at = (first + r) * PrepareShared<K>::kRowStride + channel;
     uint32_t* q_at = reinterpret_cast<uint32_t*>(s.q + at);
     uint32_t* k_at = reinterpret_cast<uint32_t*>(s.k + at);
-    const float k_factor = s.k_factor[row], q_factor = s.q_factor[row];
-    const float k[2] = {LowBf16(*k_at) * k_factor, HighBf16(*k_at) * k_factor};
-    const float q[2] = {LowBf16(*q_at) * q_factor, HighBf16(*q_at) * q_factor};
+    const float2 factor = s.factor[first + r];
+    const float k[2] = {LowBf16(*k_at) * factor.x, HighBf16(*k_at) * factor.x};
+    const float q[2] = {LowBf16(*q_at) * factor.y, HighBf16(*q_at) * factor.y};
     float ke[2], qe[2], kg[2], kl[2], ql[2], kr[2], kn[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float from_start = Exp2(c.rows[r][i]), inverse = Exp2(-c.rows[r][i]);
       const float to_end = fast ? (i ? end.y : end.x) * inverse
                                 : Exp2(c.rows[kSubBlockRows - 1][i] - c.rows[r][i]);
-      const float from_block = from_start * before[i];
-      ke[i] = k[i] * (from_block * write);
-      qe[i] = q[i] * from_block;
-      kg[i] = k[i] * (to_end * after[i]);
       kl[i] = k[i] * from_start;
       ql[i] = q[i] * from_start;
       kr[i] = k[i] * to_end;
       kn[i] = k[i] * inverse;
+      ke[i] = kl[i] * outer.before[i];
+      qe[i] = ql[i] * outer.before[i];
+      kg[i] = kr[i] * outer.after[i];
     }
     *k_at = PackBf16(kl[0], kl[1]);
     *q_at = PackBf16(ql[0], ql[1]);
     *reinterpret_cast<uint32_t*>(s.f + at) = PackBf16(kr[0], kr[1]);
     *reinterpret_cast<uint32_t*>(s.n + at) = PackBf16(kn[0], kn[1]);
-    uint8_t* tile = task.slot + TileOffset<K>(row, channel);
-    *reinterpret_cast<uint32_t*>(tile + Slot::kKe) = PackBf16(ke[0], ke[1]);
+    uint8_t* tile = reinterpret_cast<uint8_t*>(slot ^ (TileOffset<K>(r, 0) & 0x70)) +
+                    (TileOffset<K>(r, 0) & ~0x70);
+    // Linear attention reads nothing back.
+    *reinterpret_cast<uint32_t*>(tile + Slot::kKe) = delta ? PackBf16(ke[0], ke[1]) : 0;
     *reinterpret_cast<uint32_t*>(tile + Slot::kQe) = PackBf16(qe[0], qe[1]);
     *reinterpret_cast<uint32_t*>(tile + Slot::kKg) = PackBf16(kg[0], kg[1]);
     if (!fast) {
-      float* exact = task.exact_rows + row * K + channel;
+      float* exact = task.exact_rows + (first + r) * K + channel;
       *reinterpret_cast<float2*>(exact) = make_float2(c.rows[r][0], c.rows[r][1]);
       *reinterpret_cast<float2*>(exact + kBlockRows * K) = make_float2(k[0], k[1]);
       *reinterpret_cast<float2*>(exact + 2 * kBlockRows * K) = make_float2(q[0], q[1]);

@@ -24,11 +24,13 @@ struct PrepareShared {
   alignas(16) __nv_bfloat16 q[kBlockRows * kRowStride];  // raw; then q exp(c)
   alignas(16) __nv_bfloat16 k[kBlockRows * kRowStride];  // raw; then k exp(c)
   alignas(16) __nv_bfloat16 f[kBlockRows * kRowStride];  // raw; then k exp(c_end - c)
-  alignas(16) __nv_bfloat16 n[kBlockRows * kRowStride];  // k exp(-c), rows before the decay floor
-  alignas(16) float a[kBlockRows * kSquareStride];       // A; diagonal sub-blocks become T's
-  float decay[kSubBlocks][K];                            // exp(c_end) of the sub-blocks
-  float q_factor[kBlockRows];
-  float k_factor[kBlockRows];
+  union {
+    alignas(16) __nv_bfloat16 n[kBlockRows * kRowStride];  // k exp(-c), rows before the decay floor
+    alignas(16) float a[kBlockRows * kSquareStride];  // then A; diagonal sub-blocks become T's
+  };
+  float decay[kSubBlocks][K];      // exp(c_end) of the sub-blocks
+  uint32_t between[3][K / 2];      // bf16 decays over sub-blocks 1, 2, and 1 and 2
+  alignas(16) float2 factor[kBlockRows];  // of k and q: norms and the query's scale
   float beta[kBlockRows];
   float row_gate[kBlockRows];   // log2 decay of scalar gates
   int fast_rows[kSubBlocks];    // rows of a sub-block before the decay floor
@@ -42,6 +44,14 @@ struct BlockTask {
   float* exact_rows = nullptr;  // the group's scratch [3][64][K]: c, k, q where a decay is too fast
 };
 
+// Scalars of a block that a thread asks for ahead of time, together with the rows.
+struct BlockScalars {
+  float beta = 0.0f;        // of row `thread`, raw
+  float row_gate = 0.0f;    // scalar gates: f of row `thread`
+  float a_log = 0.0f;       // of the head
+  float bias[2] = {};       // channel gates: of the thread's two channels; scalar gates: of the head
+};
+
 template <int K>
 struct PrepareGroup {
   PrepareShared<K>* shared;
@@ -52,6 +62,7 @@ struct PrepareGroup {
   __device__ __forceinline__ void Sync() const { GroupBarrier(barrier, kGroupThreads<K>); }
   __device__ __forceinline__ int warp() const { return thread >> 5; }
   __device__ __forceinline__ int lane() const { return thread & 31; }
+  __device__ __forceinline__ int channel() const { return thread % (K / 2) * 2; }
   static constexpr int kWarps = kGroupThreads<K> / 32;
 };
 
@@ -76,8 +87,41 @@ __device__ __forceinline__ void LoadTile(const DeviceRows& from, int64_t first_r
   }
 }
 
+__device__ __forceinline__ bool HasALog(GateKind gate) {
+  return gate == GateKind::kScalarSoftplus || gate == GateKind::kChannelSoftplus ||
+         gate == GateKind::kChannelLowerBound;
+}
+
 template <int K>
-__device__ __forceinline__ void LoadBlockRows(const PrepareGroup<K>& group, const BlockTask& task) {
+__device__ __forceinline__ BlockScalars LoadBlockScalars(const PrepareGroup<K>& group,
+                                                         const BlockTask& task) {
+  const BlockInputs& in = *group.in;
+  const int head = task.value_head;
+  BlockScalars scalars;
+  if (group.thread < task.valid_rows) {
+    const int64_t row = task.first_row + group.thread;
+    if (in.delta) scalars.beta = __bfloat162float(in.beta.rows[row * in.beta.stride + head]);
+    if (in.gate == GateKind::kScalarSoftplus || in.gate == GateKind::kScalarPreactivated) {
+      scalars.row_gate = __bfloat162float(in.f.rows[row * in.f.stride + head]);
+    }
+  }
+  if (HasALog(in.gate)) {
+    scalars.a_log = in.a_log[head];
+    if (in.dt_bias && IsChannelGate(in.gate)) {
+      const float* bias = in.dt_bias + static_cast<int64_t>(head) * K + group.channel();
+      scalars.bias[0] = bias[0];
+      scalars.bias[1] = bias[1];
+    } else if (in.dt_bias) {
+      scalars.bias[0] = in.dt_bias[head];
+    }
+  }
+  return scalars;
+}
+
+// Requests the block's rows and scalars.
+template <int K>
+__device__ __forceinline__ BlockScalars LoadBlockRows(const PrepareGroup<K>& group,
+                                                      const BlockTask& task) {
   PrepareShared<K>& s = *group.shared;
   const BlockInputs& in = *group.in;
   constexpr int kStride = PrepareShared<K>::kRowStride, kThreads = kGroupThreads<K>;
@@ -91,6 +135,7 @@ __device__ __forceinline__ void LoadBlockRows(const PrepareGroup<K>& group, cons
   LoadTile<K, kThreads>(in.q, task.first_row, task.valid_rows, key_column, s.q, kStride,
                         group.thread);
   CommitCopies();
+  return LoadBlockScalars<K>(group, task);
 }
 
 }  // namespace deltafill::kernels::cuda

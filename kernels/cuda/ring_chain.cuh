@@ -23,7 +23,7 @@ struct RingChain {
   uint32_t e_operand[16];   // X^T, then E^T
 
   int warp, lane;
-  uint32_t values, outputs;  // shared addresses of this warpgroup's tiles
+  uint32_t values, outputs;  // shared addresses of the tiles of V (two stages) and O
 
   __device__ __forceinline__ void PackState(int half) {
 #pragma unroll
@@ -74,9 +74,9 @@ struct RingChain {
   }
 
   // e = V^T.
-  __device__ __forceinline__ void LoadValues() {
+  __device__ __forceinline__ void LoadValues(int stage) {
     const int i = lane >> 3, row = (i >> 1) * 8 + (lane & 7);
-    const uint32_t at = values + row * 128 + (((warp * 2 + (i & 1)) ^ (row & 7)) << 4);
+    const uint32_t at = values + stage * kRingValueTile + row * 128 + (((warp * 2 + (i & 1)) ^ (row & 7)) << 4);
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
       uint32_t v[4];
@@ -145,21 +145,10 @@ struct RingChain {
   }
 };
 
-// Where a chaining warpgroup stands in its rings.
-struct RingCursor {
-  int stage = 0;
-  uint32_t slot_phase = 0;
-  uint32_t step_phase = 0;  // of values and outputs
-
-  __device__ __forceinline__ void Next() {
-    if (++stage == kRingStages) stage = 0, slot_phase ^= 1;
-    step_phase ^= 1;
-  }
-};
-
+// One item from its initial to its final state.
 __device__ __forceinline__ void ChainItem(const RingParams& p, int64_t item, int column,
-                                          const RingBarriers& barriers, int w, RingChain& c,
-                                          RingCursor& at) {
+                                          const RingBarriers& barriers, RingChain& c,
+                                          RingCursor& at, uint32_t& o_phase) {
   const SequenceSpan& sequence = p.chain.sequences[item / p.chain.value_heads];
   const int blocks = static_cast<int>((sequence.rows + kBlockRows - 1) / kBlockRows);
   const int64_t offset = item % p.chain.value_heads * (128 * 128) + column * 128;
@@ -179,30 +168,28 @@ __device__ __forceinline__ void ChainItem(const RingParams& p, int64_t item, int
     }
   };
   auto slot_at = [&] { return barriers.base + at.stage * RingChainLayout::kStageBytes; };
-  auto load_values = [&] {
-    BarrierWait(barriers.values_full(w), at.step_phase);
-    c.LoadValues();
-    c.Arrive(barriers.values_empty(w));
+  auto wait_part = [&](SlotPart part) {
+    BarrierWait(barriers.slot_full(at.stage, part), at.phase);
   };
-
-  if (blocks > 0) {
-    BarrierWait(barriers.slot_full(at.stage), at.slot_phase);
-    load_values();
-    c.PackState(0);
-    c.PackState(1);
-    Pin(c.s_operand[0]);
-    Pin(c.s_operand[1]);
-    Pin(c.e);
+  // X and the read of S for the block at `at`, up to X ready.
+  auto load_values = [&] {
+    BarrierWait(barriers.values_full(at.stage), at.phase);
+    c.LoadValues(at.stage);
+    c.Arrive(barriers.values_empty(at.stage));
+  };
+  auto read = [&] {
+    wait_part(kPartQe);
     Pin(c.o);
     WgmmaFence();
-    c.IssueX(slot_at(), 0);
-    c.IssueX(slot_at(), 1);
     c.IssueRead(slot_at());
     WgmmaWait<1>();
     Pin(c.e);
-  }
+    c.Arrive(barriers.slot_empty(at.stage, kPartKe));
+  };
   // From X ready, the read of S into O pending, to the writes of S and O pending.
-  auto advance = [&](uint32_t slot) {
+  auto advance = [&] {
+    const uint32_t slot = slot_at();
+    wait_part(kPartRest);
     c.PackE();
     Pin(c.e_operand);
     Pin(c.e);
@@ -220,20 +207,35 @@ __device__ __forceinline__ void ChainItem(const RingParams& p, int64_t item, int
     c.IssueWrite(slot, 0);
     c.IssueWrite(slot, 1);
     c.IssueSquare(slot + RingChain::Slot::kP, c.o, true);
+    c.Arrive(barriers.slot_empty(at.stage, kPartQe));
   };
-  auto emit = [&](const RingCursor& done) {
-    c.Arrive(barriers.slot_empty(done.stage));
-    BarrierWait(barriers.outputs_empty(w), done.step_phase ^ 1);
+  auto emit = [&](int stage) {
+    c.Arrive(barriers.slot_empty(stage, kPartRest));
+    BarrierWait(barriers.outputs_empty(), o_phase ^ 1);
+    o_phase ^= 1;
     c.StoreOutputs();
-    c.Arrive(barriers.outputs_full(w));
+    c.Arrive(barriers.outputs_full());
   };
+  if (blocks > 0) {
+    load_values();
+    wait_part(kPartKe);
+    c.PackState(0);
+    c.PackState(1);
+    Pin(c.s_operand[0]);
+    Pin(c.s_operand[1]);
+    Pin(c.e);
+    WgmmaFence();
+    c.IssueX(slot_at(), 0);
+    c.IssueX(slot_at(), 1);
+    read();
+  }
 #pragma unroll 1
   for (int block = 1; block < blocks; ++block) {
-    const RingCursor done = at;
-    advance(slot_at());
+    const int stage = at.stage;
+    advance();
     at.Next();
-    BarrierWait(barriers.slot_full(at.stage), at.slot_phase);
     load_values();
+    wait_part(kPartKe);
     const uint32_t next = slot_at();
     WgmmaWait<2>();
     Pin(c.s[0]);
@@ -251,20 +253,16 @@ __device__ __forceinline__ void ChainItem(const RingParams& p, int64_t item, int
     store_checkpoints(block);
     WgmmaWait<2>();
     Pin(c.o);
-    emit(done);
-    Pin(c.o);
-    WgmmaFence();
-    c.IssueRead(next);
-    WgmmaWait<1>();
-    Pin(c.e);
+    emit(stage);
+    read();
   }
   if (blocks > 0) {
-    advance(slot_at());
+    advance();
     WgmmaWait<0>();
     Pin(c.s[0]);
     Pin(c.s[1]);
     Pin(c.o);
-    emit(at);
+    emit(at.stage);
     store_checkpoints(blocks);
     at.Next();
   }
@@ -272,17 +270,18 @@ __device__ __forceinline__ void ChainItem(const RingParams& p, int64_t item, int
 }
 
 __device__ __forceinline__ void RunChaining(const RingParams& p, const RingChainPlace& place,
-                                            const RingBarriers& barriers, int w, int thread) {
+                                            const RingBarriers& barriers, int thread) {
   RingChain c;
   c.warp = thread >> 5;
   c.lane = thread & 31;
-  c.values = barriers.base + RingChainLayout::kValues + w * kRingValueTile;
-  c.outputs = barriers.base + RingChainLayout::kOutputs + w * kRingValueTile;
+  c.values = barriers.base + RingChainLayout::kValues;
+  c.outputs = barriers.base + RingChainLayout::kOutputs;
   const RingStream stream = p.streams[place.stream];
   RingCursor at;
+  uint32_t o_phase = 0;
   for (int64_t i = 0; i < stream.items; ++i) {
-    ChainItem(p, p.items[stream.first_item + i].item, (place.slice + w) * kRingSlice, barriers, w,
-              c, at);
+    ChainItem(p, p.items[stream.first_item + i].item, place.slice * kRingSlice, barriers, c, at,
+              o_phase);
   }
 }
 

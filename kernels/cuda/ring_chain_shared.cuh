@@ -1,5 +1,5 @@
-// Shared memory of a chaining CTA of the ring kernel, and its serving warpgroups: one thread
-// brings slots in, a warpgroup brings V in and takes O out.
+// Shared memory of a chaining CTA of the ring kernel, and the warps that serve it: one thread
+// brings slots in, two warps bring V in and take O out.
 #ifndef DELTAFILL_KERNELS_CUDA_RING_CHAIN_SHARED_CUH_
 #define DELTAFILL_KERNELS_CUDA_RING_CHAIN_SHARED_CUH_
 
@@ -10,171 +10,214 @@
 
 namespace deltafill::kernels::cuda {
 
-inline constexpr int kRingStages = 3;
-inline constexpr int kRingSlice = 64;  // columns of V a chaining warpgroup
+inline constexpr int kRingStages = 2;
+inline constexpr int kRingSlice = 64;  // columns of V a CTA
+inline constexpr int kRingMovers = 64;  // threads that move V and O
 inline constexpr int kRingValueTile = kBlockRows * kRingSlice * 2;
+
+// A slot arrives and is given back in three parts, in the order of their use, so that two stages
+// suffice.
+enum SlotPart { kPartKe, kPartQe, kPartRest, kSlotParts };
 
 // Offsets from the start of shared memory, which is aligned to 1,024 bytes. The barriers lie in
 // the padding of the first stage.
 struct RingChainLayout {
   static constexpr int kStageBytes = SlotLayout<128>::kBytes;
   static constexpr int kValues = kRingStages * kStageBytes;
-  static constexpr int kOutputs = kValues + 2 * kRingValueTile;
-  static constexpr int kBytes = kOutputs + 2 * kRingValueTile;
+  static constexpr int kOutputs = kValues + kRingStages * kRingValueTile;
+  static constexpr int kBytes = kOutputs + kRingValueTile;
   static constexpr int kBarriers = SlotLayout<128>::kUsedBytes;
 };
-static_assert(RingChainLayout::kBytes <= 227 * 1024);
 static_assert(SlotLayout<128>::kBytes - SlotLayout<128>::kUsedBytes >= 256);
 
 struct RingBarriers {
   uint32_t base;  // shared address of shared memory's start
 
   __device__ uint32_t at(int i) const { return base + RingChainLayout::kBarriers + 8 * i; }
-  __device__ uint32_t slot_full(int stage) const { return at(stage); }
-  __device__ uint32_t slot_empty(int stage) const { return at(kRingStages + stage); }
-  __device__ uint32_t values_full(int w) const { return at(2 * kRingStages + w); }
-  __device__ uint32_t values_empty(int w) const { return at(2 * kRingStages + 2 + w); }
-  __device__ uint32_t outputs_full(int w) const { return at(2 * kRingStages + 4 + w); }
-  __device__ uint32_t outputs_empty(int w) const { return at(2 * kRingStages + 6 + w); }
+  __device__ uint32_t slot_full(int stage, int part) const { return at(stage * kSlotParts + part); }
+  __device__ uint32_t slot_empty(int stage, int part) const {
+    return at((kRingStages + stage) * kSlotParts + part);
+  }
+  __device__ uint32_t values_full(int stage) const {
+    return at(2 * kRingStages * kSlotParts + stage);
+  }
+  __device__ uint32_t values_empty(int stage) const { return values_full(kRingStages + stage); }
+  __device__ uint32_t outputs_full() const { return values_full(2 * kRingStages); }
+  __device__ uint32_t outputs_empty() const { return values_full(2 * kRingStages + 1); }
 
-  __device__ void Init(int chains) const {
-    for (int i = 0; i < kRingStages; ++i) {
-      BarrierInit(slot_full(i), 1);
-      BarrierInit(slot_empty(i), 4 * chains);
+  __device__ void Init() const {
+    for (int stage = 0; stage < kRingStages; ++stage) {
+      for (int part = 0; part < kSlotParts; ++part) {
+        BarrierInit(slot_full(stage, part), 1);
+        BarrierInit(slot_empty(stage, part), 4);
+      }
+      BarrierInit(values_full(stage), kRingMovers);
+      BarrierInit(values_empty(stage), 4);
     }
-    for (int w = 0; w < 2; ++w) {
-      BarrierInit(values_full(w), 128);
-      BarrierInit(values_empty(w), 4);
-      BarrierInit(outputs_full(w), 4);
-      BarrierInit(outputs_empty(w), 128);
-    }
+    BarrierInit(outputs_full(), 4);
+    BarrierInit(outputs_empty(), kRingMovers);
   }
 };
 
 struct RingChainPlace {
   int stream;
-  int slice;   // of the CTA: its first column of V is 64 * slice
-  int chains;  // warpgroups that chain: 1 or 2
+  int slice;  // its first column of V is 64 * slice
 };
+
+// Where a walk over the steps stands in the two stages.
+struct RingCursor {
+  int stage = 0;
+  uint32_t phase = 0;
+
+  __device__ __forceinline__ void Next() {
+    phase ^= stage;
+    stage ^= 1;
+  }
+};
+
+__device__ __forceinline__ void LoadSlotPart(const RingBarriers& barriers, const RingCursor& at,
+                                             const uint8_t* slot, SlotPart part) {
+  using Slot = SlotLayout<128>;
+  BarrierWait(barriers.slot_empty(at.stage, part), at.phase ^ 1);
+  const uint32_t full = barriers.slot_full(at.stage, part);
+  const uint32_t to = barriers.base + at.stage * RingChainLayout::kStageBytes;
+  if (part == kPartRest) {
+    BarrierExpect(full, Slot::kUsedBytes - Slot::kKg);
+    BulkCopy(to + Slot::kT, slot + Slot::kT, Slot::kUsedBytes - Slot::kT, full);
+    BulkCopy(to + Slot::kKg, slot + Slot::kKg, Slot::kKeyTile, full);
+  } else {
+    const int offset = part == kPartKe ? Slot::kKe : Slot::kQe;
+    BarrierExpect(full, Slot::kKeyTile);
+    BulkCopy(to + offset, slot + offset, Slot::kKeyTile, full);
+  }
+}
 
 __device__ __forceinline__ void RunSlotLoader(const RingParams& p, const RingChainPlace& place,
                                               const RingBarriers& barriers) {
-  const int64_t steps = p.streams[place.stream].steps;
+  const uint32_t steps = static_cast<uint32_t>(p.streams[place.stream].steps);
   const uint8_t* slots =
       p.slots + static_cast<int64_t>(place.stream) * p.ring_slots * SlotLayout<128>::kBytes;
   const uint32_t* ready = p.ready + static_cast<int64_t>(place.stream) * p.ring_slots;
-  uint32_t* consumed = p.consumed + place.stream * 2 + place.slice;
-  int stage = 0, slot = 0;
-  uint32_t phase = 0, round = 1;
-  for (int64_t step = 0; step < steps; ++step) {
-    BarrierWait(barriers.slot_empty(stage), phase ^ 1);
+  uint32_t* consumed = p.consumed + place.stream * kRingSlices + place.slice;
+  RingCursor at;
+  int slot = 0;
+  uint32_t round = 1;
+  auto give_back = [&](RingCursor before, uint32_t done) {
+    for (int part = 0; part < kSlotParts; ++part) {
+      BarrierWait(barriers.slot_full(before.stage, part), before.phase);
+    }
+    StoreRelease(consumed, done);
+  };
+  RingCursor before;
+  for (uint32_t step = 0; step < steps; ++step) {
     while (LoadAcquire(ready + slot) < round) {
     }
     FenceAsync();
-    const uint32_t full = barriers.slot_full(stage);
-    const uint32_t to = barriers.base + stage * RingChainLayout::kStageBytes;
     const uint8_t* from = slots + static_cast<int64_t>(slot) * SlotLayout<128>::kBytes;
-    BarrierExpect(full, SlotLayout<128>::kUsedBytes);
-    constexpr int kPiece = SlotLayout<128>::kKeyTile;
-    for (int at = 0; at < SlotLayout<128>::kUsedBytes; at += kPiece) {
-      BulkCopy(to + at, from + at, min(kPiece, SlotLayout<128>::kUsedBytes - at), full);
-    }
-    if (step > 0) {
-      const int before = stage == 0 ? kRingStages - 1 : stage - 1;
-      BarrierWait(barriers.slot_full(before), stage == 0 ? phase ^ 1 : phase);
-      StoreRelease(consumed, static_cast<uint32_t>(step));
-    }
-    if (++stage == kRingStages) stage = 0, phase ^= 1;
+    LoadSlotPart(barriers, at, from, kPartKe);
+    if (step > 0) give_back(before, step);
+    LoadSlotPart(barriers, at, from, kPartQe);
+    LoadSlotPart(barriers, at, from, kPartRest);
+    before = at;
+    at.Next();
     if (++slot == p.ring_slots) slot = 0, ++round;
   }
-  if (steps == 0) return;
-  const int last = stage == 0 ? kRingStages - 1 : stage - 1;
-  BarrierWait(barriers.slot_full(last), stage == 0 ? phase ^ 1 : phase);
-  StoreRelease(consumed, static_cast<uint32_t>(steps));
+  if (steps > 0) give_back(before, steps);
 }
 
-// The rows of V of one block into shared memory: 64 columns, 128-byte swizzle.
-__device__ __forceinline__ void RequestValues(const DeviceRows& v, int64_t first_row, int rows,
-                                              int64_t column, uint32_t to, int thread) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int row = (thread >> 3) + i * 16, chunk = thread & 7;
-    const bool present = row < rows;
-    const __nv_bfloat16* from =
-        v.rows + (first_row + (present ? row : 0)) * v.stride + column + chunk * 8;
-    const uint32_t at = to + row * 128 + ((chunk ^ (row & 7)) << 4);
-    if (v.vectorized) {
-      CopyAsync16(at, from, present);
-    } else {
+// A mover's share of a tile of 64 rows and 64 columns: one 16-byte chunk of every eighth row. Few
+// registers are left to these warps, so loops stay loops.
+struct RowMover {
+  static constexpr int kRowStep = kRingMovers / 8;
+  int row, chunk;  // of its first chunk
+
+  // `v` points at this thread's first chunk. Rows from `rows` on become zeros.
+  __device__ __forceinline__ void RequestValues(const __nv_bfloat16* v, int64_t stride, bool vectorized,
+                                                int rows, uint32_t to) const {
+#pragma unroll 1
+    for (int r = row; r < kBlockRows; r += kRowStep, v += kRowStep * stride) {
+      const bool present = r < rows;
+      const uint32_t at = to + r * 128 + ((chunk ^ (r & 7)) << 4);
+      if (vectorized) {
+        CopyAsync16(at, v, present);
+        continue;
+      }
+#pragma unroll 1
       for (int j = 0; j < 8; ++j) {
-        const unsigned short x = present ? __bfloat16_as_ushort(from[j]) : 0;
+        const unsigned short x = present ? __bfloat16_as_ushort(v[j]) : 0;
         asm volatile("st.shared.u16 [%0], %1;" ::"r"(at + 2 * j), "h"(x) : "memory");
       }
     }
   }
-}
 
-__device__ __forceinline__ void StoreOutputRows(__nv_bfloat16* o, int64_t stride, bool vectorized,
-                                                int rows, uint32_t from, int thread) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int row = (thread >> 3) + i * 16, chunk = thread & 7;
-    if (row >= rows) continue;
-    uint32_t x[4];
-    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                 : "r"(from + row * 128 + ((chunk ^ (row & 7)) << 4))
-                 : "memory");
-    __nv_bfloat16* to = o + row * stride + chunk * 8;
-    if (vectorized) {
-      *reinterpret_cast<uint4*>(to) = make_uint4(x[0], x[1], x[2], x[3]);
-    } else {
+  __device__ __forceinline__ void StoreOutputs(__nv_bfloat16* o, int64_t stride, bool vectorized,
+                                               int rows, uint32_t from) const {
+#pragma unroll 1
+    for (int r = row; r < rows; r += kRowStep, o += kRowStep * stride) {
+      const uint32_t at = from + r * 128 + ((chunk ^ (r & 7)) << 4);
+      if (vectorized) {
+        uint4 x;
+        asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                     : "r"(at)
+                     : "memory");
+        *reinterpret_cast<uint4*>(o) = x;
+        continue;
+      }
+#pragma unroll 1
       for (int j = 0; j < 8; ++j) {
-        to[j] = __ushort_as_bfloat16(static_cast<unsigned short>(x[j >> 1] >> (j & 1) * 16));
+        unsigned short x;
+        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x) : "r"(at + 2 * j) : "memory");
+        o[j] = __ushort_as_bfloat16(x);
       }
     }
   }
-}
+};
 
 // Brings V of step n in and takes O of step n - 1 out, for every step of the stream.
 __device__ __forceinline__ void RunRowMover(const RingParams& p, const RingChainPlace& place,
                                             const RingBarriers& barriers, int thread) {
-  const RingStream stream = p.streams[place.stream];
-  __nv_bfloat16* o = nullptr;  // of the step before
-  int o_rows = 0;
-  uint32_t phase = 0;
-  auto store = [&](uint32_t parity) {
-    for (int w = 0; w < place.chains; ++w) {
-      BarrierWait(barriers.outputs_full(w), parity);
-      StoreOutputRows(o + w * kRingSlice, p.chain.o_stride, p.chain.o_vectorized, o_rows,
-                      barriers.base + RingChainLayout::kOutputs + w * kRingValueTile, thread);
-      BarrierArrive(barriers.outputs_empty(w));
-    }
+  const RowMover mover{thread >> 3, thread & 7};
+  const RingItem* item = p.items + p.streams[place.stream].first_item;
+  const RingItem* const end = item + p.streams[place.stream].items;
+  __nv_bfloat16* pending = nullptr;  // O of the step before
+  int pending_rows = 0;
+  uint32_t o_phase = 0;
+  RingCursor at;
+  auto store = [&] {
+    BarrierWait(barriers.outputs_full(), o_phase);
+    mover.StoreOutputs(pending, p.chain.o_stride, p.chain.o_vectorized, pending_rows,
+                       barriers.base + RingChainLayout::kOutputs);
+    BarrierArrive(barriers.outputs_empty());
+    o_phase ^= 1;
   };
-  for (int64_t i = 0; i < stream.items; ++i) {
-    const int64_t item = p.items[stream.first_item + i].item;
-    const SequenceSpan& sequence = p.chain.sequences[item / p.chain.value_heads];
-    const int64_t column =
-        item % p.chain.value_heads * p.chain.value_dim + place.slice * kRingSlice;
-    const int64_t first_row = sequence.first_row, rows = sequence.rows;
-    for (int64_t start = 0; start < rows; start += kBlockRows, phase ^= 1) {
-      const int block_rows = static_cast<int>(min(rows - start, int64_t{kBlockRows}));
-      for (int w = 0; w < place.chains; ++w) {
-        BarrierWait(barriers.values_empty(w), phase ^ 1);
-        RequestValues(p.chain.v, first_row + start, block_rows, column + w * kRingSlice,
-                      barriers.base + RingChainLayout::kValues + w * kRingValueTile, thread);
-        if (p.chain.v.vectorized) {
-          BarrierArriveAfterCopies(barriers.values_full(w));
-        } else {
-          BarrierArrive(barriers.values_full(w));
-        }
+#pragma unroll 1
+  for (; item != end; ++item) {
+    const SequenceSpan* sequence = p.chain.sequences + item->item / p.chain.value_heads;
+    const int64_t column = item->item % p.chain.value_heads * 128 + place.slice * kRingSlice +
+                           mover.chunk * 8;
+    const int64_t row = sequence->first_row + mover.row;
+    const __nv_bfloat16* v = p.chain.v.rows + row * p.chain.v.stride + column;
+    __nv_bfloat16* o = p.chain.o + row * p.chain.o_stride + column;
+#pragma unroll 1
+    for (int left = static_cast<int>(sequence->rows); left > 0; left -= kBlockRows) {
+      BarrierWait(barriers.values_empty(at.stage), at.phase ^ 1);
+      mover.RequestValues(v, p.chain.v.stride, p.chain.v.vectorized, left,
+                          barriers.base + RingChainLayout::kValues + at.stage * kRingValueTile);
+      if (p.chain.v.vectorized) {
+        BarrierArriveAfterCopies(barriers.values_full(at.stage));
+      } else {
+        BarrierArrive(barriers.values_full(at.stage));
       }
-      if (o) store(phase ^ 1);
-      o = p.chain.o + (first_row + start) * p.chain.o_stride + column;
-      o_rows = block_rows;
+      at.Next();
+      if (pending) store();
+      pending = o;
+      pending_rows = min(left, kBlockRows);
+      v += kBlockRows * p.chain.v.stride;
+      o += kBlockRows * p.chain.o_stride;
     }
   }
-  if (o) store(phase ^ 1);
+  if (pending) store();
 }
 
 }  // namespace deltafill::kernels::cuda

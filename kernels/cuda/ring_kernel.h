@@ -1,7 +1,8 @@
-// The ring path (sm_90a, K = V = 128): one persistent kernel whose CTAs have two roles. Some walk
-// the state chains; the others prepare blocks, in the order in which the chains need them, into
-// rings of slots that stay in L2. The workspace does not grow with the number of tokens. All CTAs
-// must be resident at once, so the launch is cooperative.
+// The ring path (sm_90a, K = V = 128): one persistent kernel. Groups of 256 threads prepare blocks,
+// in the order in which the state chains need them, into rings of slots that stay in L2; two CTAs
+// walk each chain, one for each half of V, and bring the slots in with the copy engine. A CTA
+// either chains and prepares with one group, or prepares with two. The workspace does not grow
+// with the number of tokens. All CTAs must be resident at once, so the launch is cooperative.
 #ifndef DELTAFILL_KERNELS_CUDA_RING_KERNEL_H_
 #define DELTAFILL_KERNELS_CUDA_RING_KERNEL_H_
 
@@ -11,7 +12,7 @@
 
 namespace deltafill::kernels::cuda {
 
-inline constexpr int kRingGroupsPerCta = 2;  // groups that prepare
+inline constexpr int kRingSlices = 2;  // CTAs a chain, each with 64 columns of V
 
 struct RingStream {
   int64_t steps = 0;
@@ -30,14 +31,14 @@ struct RingParams {
   const RingStream* streams = nullptr;
   const RingItem* items = nullptr;
   int stream_count = 0;
-  int slices = 1;  // CTAs an item: 1 (V in two warpgroups) or 2 (one each)
   int ring_slots = 0;
   int64_t most_steps = 0;         // of a stream
   bool runs_chains = true;         // false: measurements of the other role alone
   bool runs_preparation = true;
   uint8_t* slots = nullptr;       // [streams, ring_slots]
   uint32_t* ready = nullptr;      // [streams, ring_slots]: steps prepared in the slot so far
-  uint32_t* consumed = nullptr;   // [streams, 2]: steps read by each slice
+  uint32_t* consumed = nullptr;   // [streams, kRingSlices]: steps read by each slice
+  unsigned long long* ticket = nullptr;  // the next block to prepare: step * streams + stream
   float* exact_rows = nullptr;    // [preparing groups, 3, 64, 128]
 };
 

@@ -5,58 +5,64 @@
 namespace deltafill::kernels::cuda {
 namespace {
 
-constexpr int kThreads = kRingGroupsPerCta * kGroupThreads<128>;
-constexpr int kPrepareBytes = kRingGroupsPerCta * sizeof(PrepareShared<128>);
-constexpr int kSharedBytes =
-    kPrepareBytes > RingChainLayout::kBytes ? kPrepareBytes : RingChainLayout::kBytes;
-static_assert(kThreads == 512, "two chaining warpgroups and two that serve them");
+constexpr int kThreads = 512;
+constexpr int kGroup = kGroupThreads<128>;
+static_assert(kThreads == 2 * kGroup);
 
-// Registers of a chaining CTA's warpgroups: 2 x 224 + 40 + 24 = 4 x 128.
-constexpr int kChainRegisters = 232, kMoverRegisters = 24, kLoaderRegisters = 24;
+// A chaining CTA: the chain's tiles, then one preparing group. Otherwise two groups.
+constexpr int kChainGroupOffset = RingChainLayout::kBytes;
+constexpr int kChainCtaBytes = kChainGroupOffset + sizeof(RingGroupShared);
+constexpr int kPrepareCtaBytes = 2 * sizeof(RingGroupShared);
+constexpr int kSharedBytes = kChainCtaBytes > kPrepareCtaBytes ? kChainCtaBytes : kPrepareCtaBytes;
+static_assert(kSharedBytes <= 227 * 1024);
+
+// Registers a thread of a chaining CTA's warpgroups: chain, service, and two that prepare.
+constexpr int kChainRegisters = 240, kServiceRegisters = 40, kPrepareRegisters = 112;
+static_assert(kChainRegisters + kServiceRegisters + 2 * kPrepareRegisters <= 4 * 128);
 
 __global__ void __launch_bounds__(kThreads, 1) RingKernel(const __grid_constant__ RingParams p) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
-  const int chain_ctas = p.stream_count * p.slices;
-  if (static_cast<int>(blockIdx.x) >= chain_ctas) {
-    if (!p.runs_preparation) return;
-    RunPreparing(p, reinterpret_cast<PrepareShared<128>*>(shared_bytes), blockIdx.x - chain_ctas,
-                 gridDim.x - chain_ctas);
-    return;
-  }
-  if (!p.runs_chains) return;
-  const RingChainPlace place{static_cast<int>(blockIdx.x) / p.slices,
-                             static_cast<int>(blockIdx.x) % p.slices, p.slices == 1 ? 2 : 1};
+  const int chain_ctas = p.stream_count * kRingSlices;
+  const int cta = blockIdx.x;
+  const bool chains = cta < chain_ctas;
+  const RingChainPlace place{cta / kRingSlices, cta % kRingSlices};
   const RingBarriers barriers{SharedAddress(shared_bytes)};
-  if (threadIdx.x == 0) {
-    barriers.Init(place.chains);
+  if (chains && threadIdx.x == 0) {
+    barriers.Init();
     FenceAsync();
   }
   __syncthreads();
   const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) >> 7, 0);
-  if (warpgroup < 2) {
+  if (chains && warpgroup == 0) {
     GrowRegisters<kChainRegisters>();
-    if (warpgroup < place.chains) {
-      RunChaining(p, place, barriers, warpgroup, threadIdx.x & 127);
-    }
-  } else if (warpgroup == 2) {
-    ShrinkRegisters<kMoverRegisters>();
-    RunRowMover(p, place, barriers, threadIdx.x & 127);
+    if (p.runs_chains) RunChaining(p, place, barriers, threadIdx.x & 127);
+  } else if (chains && warpgroup == 1) {
+    ShrinkRegisters<kServiceRegisters>();
+    const int thread = threadIdx.x & 127;
+    if (p.runs_chains && thread < kRingMovers) RunRowMover(p, place, barriers, thread);
+    if (p.runs_chains && thread == kRingMovers) RunSlotLoader(p, place, barriers);
   } else {
-    ShrinkRegisters<kLoaderRegisters>();
-    if ((threadIdx.x & 127) == 0) RunSlotLoader(p, place, barriers);
+    ShrinkRegisters<kPrepareRegisters>();
+    const int half = threadIdx.x / kGroup;
+    uint8_t* shared =
+        shared_bytes + (chains ? kChainGroupOffset : half * sizeof(RingGroupShared));
+    const int number = cta + (chains || half == 0 ? 0 : static_cast<int>(gridDim.x));
+    if (p.runs_preparation) {
+      RunPreparing(p, *reinterpret_cast<RingGroupShared*>(shared), number, threadIdx.x % kGroup,
+                   half + 1);
+    }
   }
 }
 
 }  // namespace
 
-cudaError_t LaunchRing(const RingParams& params, int prepare_ctas, cudaStream_t stream) {
+cudaError_t LaunchRing(const RingParams& params, int ctas, cudaStream_t stream) {
   cudaError_t error = cudaFuncSetAttribute(
       RingKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
   if (error != cudaSuccess) return error;
   RingParams copy = params;
   void* arguments[] = {&copy};
-  return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(RingKernel),
-                                     dim3(params.stream_count * params.slices + prepare_ctas),
+  return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(RingKernel), dim3(ctas),
                                      dim3(kThreads), arguments, kSharedBytes, stream);
 }
 

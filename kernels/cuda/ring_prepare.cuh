@@ -12,6 +12,7 @@ struct RingTask {
   BlockTask block;
   int64_t step = 0;
   int stream = 0;
+  bool exists = false;
 };
 
 // The item of a stream that owns a step.
@@ -51,40 +52,62 @@ __device__ __forceinline__ bool RingTaskAt(const RingParams& p, int64_t index, i
 __device__ __forceinline__ void WaitForSlot(const RingParams& p, const RingTask& task) {
   if (task.step < p.ring_slots) return;
   const uint32_t needed = static_cast<uint32_t>(task.step - p.ring_slots + 1);
-  for (int slice = 0; slice < p.slices; ++slice) {
-    while (LoadAcquire(p.consumed + task.stream * 2 + slice) < needed) __nanosleep(40);
+  for (int slice = 0; slice < kRingSlices; ++slice) {
+    while (LoadAcquire(p.consumed + task.stream * kRingSlices + slice) < needed) __nanosleep(40);
   }
 }
 
-__device__ __forceinline__ void RunPreparing(const RingParams& p, PrepareShared<128>* shared,
-                                             int cta, int ctas) {
-  const int in_cta = threadIdx.x / kGroupThreads<128>;
-  const PrepareGroup<128> group{shared + in_cta, &p.in,
-                                static_cast<int>(threadIdx.x % kGroupThreads<128>), in_cta + 1};
-  // Groups of one CTA are far apart in the order, so that both seldom wait for the same chain.
-  const int number = in_cta * ctas + cta;
-  const int64_t stride = static_cast<int64_t>(ctas) * kRingGroupsPerCta;
+// Takes the next block that no group has taken yet. Tickets rise, and a block waits for earlier
+// steps of its own stream only, so some group can always go on.
+__device__ __forceinline__ void TakeTask(const RingParams& p, int group, RingTask& task) {
   const int64_t tasks = p.most_steps * p.stream_count;
-  auto next = [&](int64_t& index, RingTask& task) {
-    while (index < tasks && !RingTaskAt(p, index, number, task)) index += stride;
-    if (index < tasks) LoadBlockRows<128>(group, task.block);
-  };
-  int64_t index = number;
-  RingTask task;
-  next(index, task);
-  while (index < tasks) {
-    const RingTask current = task;
-    index += stride;
+  for (;;) {
+    const int64_t index = static_cast<int64_t>(atomicAdd(p.ticket, 1ull));
+    task.exists = index < tasks;
+    if (!task.exists || RingTaskAt(p, index, group, task)) return;
+  }
+}
+
+// What a group keeps in shared memory: its block, and its task, the next and the one after.
+struct RingGroupShared {
+  PrepareShared<128> block;
+  RingTask tasks[3];
+};
+
+__device__ __forceinline__ void RunPreparing(const RingParams& p, RingGroupShared& shared,
+                                             int number, int thread, int barrier) {
+  PrepareGroup<128> group{&shared.block, &p.in, thread, barrier};
+  constexpr int kFinder = kGroupThreads<128> - 32;  // a thread of the last warp
+  if (thread == kFinder) {
+    TakeTask(p, number, shared.tasks[0]);
+    TakeTask(p, number, shared.tasks[1]);
+  }
+  group.Sync();
+  BlockScalars scalars;
+  if (shared.tasks[0].exists) scalars = LoadBlockRows<128>(group, shared.tasks[0].block);
+  for (int current = 0; shared.tasks[current].exists; current = (current + 1) % 3) {
+    const RingTask& task = shared.tasks[current];
+    // Addresses are to be computed anew for each block: kept over the loop, they would spill.
+    asm volatile("" : "+r"(group.thread));
+    const BlockScalars current_scalars = scalars;
     PrepareBlock<128>(
-        group, current.block, [&] { if (group.thread == 0) WaitForSlot(p, current); },
-        [&] { next(index, task); });
+        group, task.block, current_scalars,
+        [&] {
+          if (thread == 0) WaitForSlot(p, task);
+        },
+        [&] {
+          const RingTask& next = shared.tasks[(current + 1) % 3];
+          if (next.exists) scalars = LoadBlockRows<128>(group, next.block);
+        },
+        [&] {
+          if (thread == kFinder) TakeTask(p, number, shared.tasks[(current + 2) % 3]);
+        });
     FenceAsync();  // the chains read by the copy engine
     group.Sync();
-    if (group.thread == 0) {
-      __threadfence();
+    if (thread == 0) {
       const int64_t slot =
-          static_cast<int64_t>(current.stream) * p.ring_slots + current.step % p.ring_slots;
-      StoreRelease(p.ready + slot, static_cast<uint32_t>(current.step / p.ring_slots + 1));
+          static_cast<int64_t>(task.stream) * p.ring_slots + task.step % p.ring_slots;
+      StoreRelease(p.ready + slot, static_cast<uint32_t>(task.step / p.ring_slots + 1));
     }
   }
 }

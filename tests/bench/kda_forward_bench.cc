@@ -1,6 +1,6 @@
 // Times the CUDA forward pass (K = V = 128, lower-bound gate, L2 norm, logit beta, fp32 final
 // state). Each argument is one case, SEQUENCESxTOKENSxHEADS[:key=value,...] with keys portable,
-// slices, streams, slots, chain_only, prepare_only, gate (mean of f). Prints one line a case: ms (median), the share of the
+// streams, slots, chain_only, prepare_only, gate (mean of f). Prints one line a case: ms (median), the share of the
 // memory floor at the copy bandwidth measured first, and the workspace.
 #include <cuda_runtime.h>
 
@@ -39,7 +39,6 @@ BenchCase ParseCase(const std::string& text) {
     std::sscanf(option, "%99[^=]=%lf", key, &value);
     const std::string name(key);
     if (name == "portable") c.tuning.force_portable = value != 0;
-    if (name == "slices") c.tuning.slices = static_cast<int>(value);
     if (name == "streams") c.tuning.streams = static_cast<int>(value);
     if (name == "slots") c.tuning.ring_slots = static_cast<int>(value);
     if (name == "chain_only") c.tuning.chain_only = value != 0;

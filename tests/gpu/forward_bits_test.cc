@@ -100,10 +100,10 @@ TEST_P(ForwardBitsTest, CheckpointsCutsAndSlices) {
     ExpectEqual(rest.o, Rows(result.o, cut, 777 - cut));
     ExpectEqual(rest.final_states[0], result.final_states[0]);
   }
-  for (int slices : {1, 2}) {
+  for (int slice : {16, 32, 64}) {
     for (int streams : {1, 2, 3}) {
       ForwardTuning tuning = Tuning();
-      tuning.slices = slices;
+      tuning.slice = slice;
       tuning.streams = streams;
       tuning.wave_slots = 5 * streams;
       const ForwardResult other = Run(whole, tuning);

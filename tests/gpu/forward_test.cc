@@ -26,9 +26,9 @@ struct Path {
 const Path kPaths[] = {
     {"portable", {.force_portable = true}},
     {"portable_waves", {.force_portable = true, .wave_slots = 7}},
-    {"ring", {.slices = 1}},
-    {"ring_slices", {.slices = 2}},
-    {"ring_streams", {.slices = 1, .streams = 3}},
+    {"portable_slices", {.force_portable = true, .slice = 32}},
+    {"ring", {}},
+    {"ring_streams", {.streams = 3}},
 };
 
 class ForwardTest : public testing::TestWithParam<Path> {
