@@ -3,6 +3,7 @@
 #ifndef DELTAFILL_TESTS_TESTING_LANE_FIXTURE_H_
 #define DELTAFILL_TESTS_TESTING_LANE_FIXTURE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -59,6 +60,34 @@ struct LaneBench {
   std::unique_ptr<PrefillLane> prefill;
   std::unique_ptr<DecodeLane> decode;
 };
+
+// Cuts a prompt into ranges in turn over all workers, wanting states at every `every` tokens and at
+// the last boundary, and the last token's logits.
+inline void RunWavefront(const std::vector<std::unique_ptr<LaneBench>>& workers, AttemptKey attempt,
+                         const std::vector<uint32_t>& tokens, size_t range_tokens, size_t every) {
+  const size_t ranges = (tokens.size() + range_tokens - 1) / range_tokens;
+  for (size_t r = 0; r < ranges; ++r) {
+    const size_t first = r * range_tokens;
+    const size_t end = std::min(tokens.size(), first + range_tokens);
+    RangeCommand command;
+    command.attempt = attempt;
+    command.range = static_cast<uint32_t>(r);
+    command.first_token = first;
+    command.tokens.assign(tokens.begin() + first, tokens.begin() + end);
+    command.source.from = r == 0 ? StateSource::From::kZero : StateSource::From::kPeer;
+    command.hand_on = r + 1 < ranges;
+    command.next = {static_cast<uint32_t>((r + 1) % workers.size()), ""};
+    command.last_logits = r + 1 == ranges;
+    command.tenant = "tenant";
+    const size_t last_boundary = (tokens.size() - 1) / 64 * 64;
+    for (size_t boundary = first + 64; boundary <= end; boundary += 64) {
+      if (boundary % every == 0 || boundary == last_boundary) {
+        command.boundaries.push_back({boundary, false});
+      }
+    }
+    workers[r % workers.size()]->prefill->Run(std::move(command));
+  }
+}
 
 inline std::vector<PartId> IdsOf(const std::vector<PartReceipt>& receipts) {
   std::vector<PartId> ids;

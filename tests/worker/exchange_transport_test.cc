@@ -151,6 +151,25 @@ TEST(ExchangeTransportTest, UnreachablePeerIsNamed) {
   }
 }
 
+TEST(ExchangeTransportTest, AbortEndsASendThatWaits) {
+  ExchangeLinkLimits limits;
+  limits.unreachable_after = std::chrono::seconds(60);
+  Sender sender(limits);
+  const ExchangeTarget nobody{4, "127.0.0.1:1"};
+  for (bool all : {false, true}) {
+    std::thread aborter([&] {
+      std::this_thread::sleep_for(milliseconds(50));
+      all ? sender.exchange.AbortAll() : sender.exchange.Abort({5, 1});
+    });
+    const AttemptKey attempt{all ? 6u : 5u, 1};
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_TRUE(absl::IsCancelled(sender.exchange.Publish({attempt, 0, 0, PartKind::kRecurrent},
+                                                          Pattern(64, 0), {&nobody, 1})));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    aborter.join();
+  }
+}
+
 TEST(ExchangeTransportTest, ReconnectsAfterARestart) {
   auto peer = std::make_unique<Peer>(1);
   const ExchangeTarget target = peer->target;

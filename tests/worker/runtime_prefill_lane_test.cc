@@ -39,29 +39,9 @@ class PrefillLaneTest : public testing::Test {
     return command;
   }
 
-  // Cuts a prompt into ranges in turn over all workers, wanting states at every `every` tokens and
-  // at the last boundary.
   void RunWavefront(AttemptKey attempt, const std::vector<uint32_t>& tokens, size_t range_tokens,
                     size_t every) {
-    const size_t ranges = (tokens.size() + range_tokens - 1) / range_tokens;
-    for (size_t r = 0; r < ranges; ++r) {
-      const size_t first = r * range_tokens;
-      const size_t end = std::min(tokens.size(), first + range_tokens);
-      RangeCommand command = Range(attempt, {tokens.begin() + first, tokens.begin() + end});
-      command.range = static_cast<uint32_t>(r);
-      command.first_token = first;
-      command.source.from = r == 0 ? StateSource::From::kZero : StateSource::From::kPeer;
-      command.hand_on = r + 1 < ranges;
-      command.next = {static_cast<uint32_t>((r + 1) % workers_.size()), ""};
-      command.last_logits = r + 1 == ranges;
-      const size_t last_boundary = (tokens.size() - 1) / 64 * 64;
-      for (size_t boundary = first + 64; boundary <= end; boundary += 64) {
-        if (boundary % every == 0 || boundary == last_boundary) {
-          command.boundaries.push_back({boundary, false});
-        }
-      }
-      workers_[r % workers_.size()]->prefill->Run(std::move(command));
-    }
+    test::RunWavefront(workers_, attempt, tokens, range_tokens, every);
   }
 
   template <typename Event>

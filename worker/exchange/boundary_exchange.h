@@ -51,7 +51,8 @@ class BoundaryExchange {
   virtual absl::Status Reserve(const AttemptKey& attempt, uint32_t range) = 0;
 
   // Hands bytes on to every target; returns when they have been copied or sent, not when they
-  // arrived. UNAVAILABLE naming the worker if a peer cannot be reached.
+  // arrived. UNAVAILABLE naming the worker if a peer cannot be reached; CANCELLED if the attempt is
+  // aborted while this waits.
   virtual absl::Status Publish(const BoundaryAddress& address, std::span<const std::byte> bytes,
                                std::span<const ExchangeTarget> targets) = 0;
 

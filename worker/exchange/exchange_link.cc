@@ -20,6 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kReconnectPause{50};
+constexpr std::chrono::milliseconds kCancelPoll{20};
 
 struct Message {
   BoundaryAddress address;
@@ -245,23 +246,34 @@ ExchangeLink::ExchangeLink(std::string peer, std::string address, const Exchange
 
 ExchangeLink::~ExchangeLink() = default;
 
-absl::Status ExchangeLink::Send(const BoundaryAddress& address, std::span<const std::byte> bytes) {
+absl::Status ExchangeLink::Send(const BoundaryAddress& address, std::span<const std::byte> bytes,
+                                const std::function<bool()>& is_cancelled) {
   Message message{address,
                   std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end())};
   Core& core = *core_;
   std::unique_lock lock(core.mutex);
   const uint64_t losses_before = core.losses;
-  const auto ended = [&] { return core.stopping || core.losses != losses_before; };
-  core.changed.wait(lock, [&] {
-    return ended() || core.unacknowledged.empty() ||
-           core.unacknowledged_bytes + bytes.size() <= core.limits.unacknowledged_bytes_max;
-  });
-  if (!ended()) {
+  // False if the sender is cancelled before `ready`, the peer's loss or the link's end.
+  const auto wait_until = [&](auto ready) {
+    const auto woken = [&] { return core.stopping || core.losses != losses_before || ready(); };
+    while (!core.changed.wait_for(lock, kCancelPoll, woken)) {
+      if (is_cancelled()) return false;
+    }
+    return true;
+  };
+  const absl::Status cancelled = absl::CancelledError("aborted");
+  if (!wait_until([&] {
+        return core.unacknowledged.empty() ||
+               core.unacknowledged_bytes + bytes.size() <= core.limits.unacknowledged_bytes_max;
+      })) {
+    return cancelled;
+  }
+  if (!core.stopping && core.losses == losses_before) {
     if (core.unacknowledged.empty()) core.last_progress = Clock::now();
     core.unacknowledged_bytes += bytes.size();
     core.unacknowledged.push_back(std::move(message));
     core.changed.notify_all();
-    core.changed.wait(lock, [&] { return ended() || core.connected; });
+    if (!wait_until([&] { return core.connected; })) return cancelled;
   }
   if (core.stopping) return absl::CancelledError("the link is closed");
   return core.losses == losses_before ? absl::OkStatus() : core.last_loss;

@@ -39,8 +39,10 @@ class ExchangeLink {
   ExchangeLink& operator=(const ExchangeLink&) = delete;
 
   // Copies the bytes and returns as soon as a stream to the peer stands and there is credit.
-  // UNAVAILABLE naming the worker once it is lost; the next Send tries it again.
-  absl::Status Send(const BoundaryAddress& address, std::span<const std::byte> bytes);
+  // UNAVAILABLE naming the worker once it is lost; the next Send tries it again. CANCELLED within
+  // 20 ms after is_cancelled (asked while waiting only) says so.
+  absl::Status Send(const BoundaryAddress& address, std::span<const std::byte> bytes,
+                    const std::function<bool()>& is_cancelled);
 
   // Waits until everything is acknowledged; false if that did not happen in time or the peer is
   // lost.

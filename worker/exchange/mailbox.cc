@@ -193,6 +193,7 @@ void Mailbox::AbortAll() {
   seen_.clear();
   bytes_held_ = 0;
   unreserved_bytes_ = 0;
+  ++generation_;
   changed_.notify_all();
 }
 
@@ -206,6 +207,19 @@ void Mailbox::Release(const AttemptKey& attempt, uint32_t range) {
     mark.released_end = uint64_t{range} + 1;
   }
   changed_.notify_all();
+}
+
+bool Mailbox::IsAborted(const AttemptKey& attempt) const {
+  std::lock_guard lock(mutex_);
+  const auto mark = marks_.find(attempt.prompt);
+  if (mark == marks_.end()) return false;
+  return attempt.attempt < mark->second.newest_attempt ||
+         (attempt.attempt == mark->second.newest_attempt && mark->second.aborted);
+}
+
+uint64_t Mailbox::generation() const {
+  std::lock_guard lock(mutex_);
+  return generation_;
 }
 
 size_t Mailbox::bytes_held() const {

@@ -51,6 +51,11 @@ class Mailbox {
   // range, or a repetition. INVALID_ARGUMENT if no entry has its layer, kind and size.
   absl::Status Deliver(const BoundaryAddress& address, std::vector<std::byte> bytes);
 
+  // True once the attempt was aborted or a newer one of its prompt is known; for senders.
+  bool IsAborted(const AttemptKey& attempt) const;
+  // How often AbortAll was called.
+  uint64_t generation() const;
+
   size_t bytes_held() const;
   size_t prompts_remembered() const;
 
@@ -98,6 +103,7 @@ class Mailbox {
   std::list<uint64_t> seen_;  // prompts of marks_, least recently seen first
   size_t bytes_held_ = 0;
   size_t unreserved_bytes_ = 0;
+  uint64_t generation_ = 0;
 };
 
 }  // namespace deltafill

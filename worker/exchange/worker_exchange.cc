@@ -42,6 +42,7 @@ absl::Status WorkerExchange::Reserve(const AttemptKey& attempt, uint32_t range) 
 absl::Status WorkerExchange::Publish(const BoundaryAddress& address,
                                      std::span<const std::byte> bytes,
                                      std::span<const ExchangeTarget> targets) {
+  const uint64_t generation = mailbox_->generation();
   for (const ExchangeTarget& target : targets) {
     bool is_self;
     {
@@ -50,7 +51,9 @@ absl::Status WorkerExchange::Publish(const BoundaryAddress& address,
     }
     absl::Status status;
     if (!is_self && !target.address.empty()) {
-      status = Link(target)->Send(address, bytes);
+      status = Link(target)->Send(address, bytes, [&] {
+        return mailbox_->IsAborted(address.attempt) || mailbox_->generation() != generation;
+      });
     } else {
       std::shared_ptr<Mailbox> mailbox = mailbox_;
       if (!is_self) mailbox = registry_ == nullptr ? nullptr : registry_->Find(target.worker);

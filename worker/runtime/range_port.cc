@@ -40,6 +40,7 @@ void* RangePort::Outgoing(uint32_t layer, PartKind kind) {
 
 absl::Status RangePort::HandOn(uint32_t layer, PartKind kind) {
   if (pass_.next == nullptr) return absl::OkStatus();
+  if (pass_.flag->aborted()) return absl::CancelledError("aborted");
   const StateEntry* entry = layout_->Find(layer, kind);
   if (entry == nullptr || pass_.outgoing == nullptr) {
     return absl::InternalError(absl::StrCat("layer ", layer, " handed on a state it has not"));
