@@ -31,7 +31,7 @@ add_library(deltafill_front STATIC
   front/prompt_session.cc
   front/publish.cc
   front/request_check.cc
-  front/server_info.cc
+  front/server_description.cc
   front/service.cc
   front/state_access.cc
   front/state_tensors.cc

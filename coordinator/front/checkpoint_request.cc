@@ -12,8 +12,8 @@ namespace {
 
 absl::Status CheckPositions(std::span<const uint64_t> positions, uint64_t tokens) {
   if (positions.size() > kCheckpointsMax) {
-    return absl::InvalidArgumentError(absl::StrCat("checkpoint_at: ", positions.size(),
-                                                   " positions; at most ", kCheckpointsMax));
+    return absl::InvalidArgumentError(
+        absl::StrCat("checkpoint_at: ", positions.size(), " positions; at most ", kCheckpointsMax));
   }
   uint64_t previous = 0;
   for (size_t i = 0; i < positions.size(); ++i) {
@@ -23,8 +23,8 @@ absl::Status CheckPositions(std::span<const uint64_t> positions, uint64_t tokens
                                                      ", the prompt's tokens"));
     }
     if (positions[i] <= previous) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("checkpoint_at[", i, "]: ", positions[i], " does not ascend from ", previous));
+      return absl::InvalidArgumentError(absl::StrCat("checkpoint_at[", i, "]: ", positions[i],
+                                                     " does not ascend from ", previous));
     }
     previous = positions[i];
   }

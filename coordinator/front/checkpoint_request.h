@@ -12,12 +12,13 @@ namespace deltafill {
 
 struct RequestedBoundary {
   uint64_t boundary = 0;  // a positive multiple of 64
-  uint64_t position = 0;  // the largest one asked for that floors to it; its handle's tail ends there
+  uint64_t position =
+      0;  // the largest one asked for that floors to it; its handle's tail ends there
   friend bool operator==(const RequestedBoundary&, const RequestedBoundary&) = default;
 };
 
-// Ascending by boundary. checkpoint_at: positions in (0, tokens], strictly ascending; every: 0 or at
-// least 64, stands for every, 2*every, ... <= tokens. Positions that floor to 0 are left out.
+// Ascending by boundary. checkpoint_at: positions in (0, tokens], strictly ascending; every: 0 or
+// at least 64, stands for every, 2*every, ... <= tokens. Positions that floor to 0 are left out.
 // INVALID_ARGUMENT naming the field and the limit.
 absl::StatusOr<std::vector<RequestedBoundary>> MergeCheckpoints(
     std::span<const uint64_t> checkpoint_at, uint64_t every, uint64_t tokens);

@@ -89,9 +89,8 @@ absl::StatusOr<KeyedPrompt> PromptAlone(FrontContext& context, const Call& call,
 absl::StatusOr<DecodeAsk> ReadDecodeAsk(const v1::DecodeRequest& request,
                                         const KeyedPrompt& prompt) {
   if (prompt.TokenCount() > kPromptTokensMax) {
-    return absl::InvalidArgumentError(absl::StrCat("prompt: ", prompt.TokenCount(),
-                                                   " tokens with the state's; at most ",
-                                                   kPromptTokensMax));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "prompt: ", prompt.TokenCount(), " tokens with the state's; at most ", kPromptTokensMax));
   }
   absl::Status status = CheckPositions(prompt.TokenCount(), request.max_tokens(), prompt.model);
   if (!status.ok()) return status;

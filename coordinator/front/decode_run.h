@@ -31,13 +31,14 @@ struct DecodeAsk {
 class DecodeListener {
  public:
   virtual ~DecodeListener() = default;
-  virtual absl::Status OnStarted(uint64_t cached_tokens, const std::string& miss_reason) = 0;  // once
+  virtual absl::Status OnStarted(uint64_t cached_tokens,
+                                 const std::string& miss_reason) = 0;  // once
   virtual absl::Status OnToken(uint32_t id) = 0;
 };
 
 struct DecodeOutcome {
   std::string finish_reason;
-  std::string saved_handle;     // with save_state
+  std::string saved_handle;  // with save_state
   uint64_t saved_bytes = 0;
   uint64_t cached_tokens = 0;
   uint64_t tokens_computed = 0;  // of the prompt

@@ -58,8 +58,7 @@ absl::StatusOr<Selection> Select(const v1::FetchStateRequest& request,
   if (!layout.ok()) return layout.status();
   absl::StatusOr<StateDims> dims = DeriveStateDims(tensors.recurrent.header, tensors.conv.header);
   if (!dims.ok()) return dims.status();
-  absl::StatusOr<HeadRange> heads =
-      CheckHeadRange(request.head_begin(), request.head_end(), *dims);
+  absl::StatusOr<HeadRange> heads = CheckHeadRange(request.head_begin(), request.head_end(), *dims);
   if (!heads.ok()) return heads.status();
   if (tensors.logits.has_value() && tensors.logits->header.dtype != PartDType::kF32) {
     return absl::InternalError("the exported logits are not fp32");
@@ -113,8 +112,8 @@ absl::Status SendTensors(const StateTensors& tensors, const v1::FetchStateReques
   }
   if (tensors.logits.has_value()) {
     const std::vector<std::byte>& logits = tensors.logits->payload;
-    absl::Status status = SendBytes(
-        {reinterpret_cast<const char*>(logits.data()), logits.size()}, call, send, end);
+    absl::Status status =
+        SendBytes({reinterpret_cast<const char*>(logits.data()), logits.size()}, call, send, end);
     if (!status.ok()) return status;
   }
   return send(last) ? absl::OkStatus() : CallerGone();
@@ -123,8 +122,7 @@ absl::Status SendTensors(const StateTensors& tensors, const v1::FetchStateReques
 // Lets a worker run the tail; the parts come back under leases.
 absl::StatusOr<std::vector<PartReceipt>> ExportEnd(FrontContext& context, const Call& call,
                                                    const ServedModel& model,
-                                                   const Manifest& manifest,
-                                                   const PrefixRef& ref) {
+                                                   const Manifest& manifest, const PrefixRef& ref) {
   ExportWork work;
   work.fingerprint = model.fingerprint;
   work.numerics = model.numerics;
@@ -136,23 +134,21 @@ absl::StatusOr<std::vector<PartReceipt>> ExportEnd(FrontContext& context, const 
   absl::StatusOr<PromptNumber> number = context.engine.SubmitExport(std::move(work), session);
   if (!number.ok()) return number.status();
   std::vector<PartReceipt> parts;
-  absl::Status status =
-      DrainPrompt(context.engine, context.store, *number, *session, call.cancelled,
-                  [&parts](PromptEvent& event) {
-                    if (auto* exported = std::get_if<ExportedEvent>(&event)) {
-                      parts = std::move(exported->parts);
-                    }
-                    return absl::OkStatus();
-                  });
+  absl::Status status = DrainPrompt(context.engine, context.store, *number, *session,
+                                    call.cancelled, [&parts](PromptEvent& event) {
+                                      if (auto* exported = std::get_if<ExportedEvent>(&event)) {
+                                        parts = std::move(exported->parts);
+                                      }
+                                      return absl::OkStatus();
+                                    });
   if (status.ok() && parts.empty()) status = absl::InternalError("the worker exported no parts");
   if (status.ok()) return parts;
   ReleaseParts(context.store, parts);
   return status;
 }
 
-absl::Status FetchEnd(FrontContext& context, const Call& call,
-                      const v1::FetchStateRequest& request, const Manifest& manifest,
-                      const PrefixRef& ref, const Send& send) {
+absl::Status FetchEnd(FrontContext& context, const Call& call, const v1::FetchStateRequest& request,
+                      const Manifest& manifest, const PrefixRef& ref, const Send& send) {
   if (ref.tail.empty()) {
     return absl::InvalidArgumentError(
         "state: has no tail, so there is no last token to take logits of; position must be BLOCK");
@@ -167,9 +163,8 @@ absl::Status FetchEnd(FrontContext& context, const Call& call,
   const LeasedParts leased(context.store, *receipts);
   std::vector<PartRef> parts;
   for (const PartReceipt& part : *receipts) parts.push_back({part.id, part.kind, part.bytes});
-  absl::StatusOr<StateTensors> tensors =
-      ReadStateTensors(context.store, parts, {request.layers().data(),
-                                              static_cast<size_t>(request.layers_size())});
+  absl::StatusOr<StateTensors> tensors = ReadStateTensors(
+      context.store, parts, {request.layers().data(), static_cast<size_t>(request.layers_size())});
   if (!tensors.ok()) return tensors.status();
   if (!tensors->logits.has_value()) return absl::InternalError("the worker exported no logits");
   return SendTensors(*tensors, request, manifest, ref.tail.size(), call, send);
@@ -203,8 +198,8 @@ absl::Status FetchState(FrontContext& context, const Call& call,
   if (!ref.ok()) return ref.status();
   absl::StatusOr<TenantSalt> salt = context.salts.Get(call.tenant);
   if (!salt.ok()) return salt.status();
-  absl::StatusOr<Manifest> manifest = FindState(context.store, call.tenant, *salt, *ref,
-                                                context.engine.Models(), "state");
+  absl::StatusOr<Manifest> manifest =
+      FindState(context.store, call.tenant, *salt, *ref, context.engine.Models(), "state");
   if (!manifest.ok()) return manifest.status();
   if (request.position() == v1::STATE_POSITION_END) {
     return FetchEnd(context, call, request, *manifest, *ref, send);

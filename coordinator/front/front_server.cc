@@ -20,8 +20,7 @@ namespace {
 
 class FrontServerImpl final : public FrontServer {
  public:
-  FrontServerImpl(std::unique_ptr<TenantResolver> resolver, StateStore& store,
-                  PromptEngine& engine)
+  FrontServerImpl(std::unique_ptr<TenantResolver> resolver, StateStore& store, PromptEngine& engine)
       : resolver_(std::move(resolver)),
         context_(store, engine),
         service_(NewPrefillService(context_, *resolver_, stopping_)) {}
@@ -43,7 +42,8 @@ class FrontServerImpl final : public FrontServer {
     // Two services on one port would share callers without anybody noticing.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     server_ = builder.BuildAndStart();
-    const bool has_port = listen.substr(0, 5) != "unix:" && listen.substr(0, 14) != "unix-abstract:";
+    const bool has_port =
+        listen.substr(0, 5) != "unix:" && listen.substr(0, 14) != "unix-abstract:";
     if (server_ == nullptr || (has_port && port == 0)) {
       return absl::UnavailableError(absl::StrCat("listen: ", listen, " cannot be listened on"));
     }

@@ -25,14 +25,14 @@ class FrontServer {
   // host:port with the port that is really listened on.
   virtual const std::string& address() const = 0;
 
-  // Takes no new calls, cancels those that run, waits for them; after `grace` the connections are cut.
-  // The engine must still run. Once; thread-safe.
+  // Takes no new calls, cancels those that run, waits for them; after `grace` the connections are
+  // cut. The engine must still run. Once; thread-safe.
   virtual void Stop(std::chrono::milliseconds grace) = 0;
 };
 
 // Serves PrefillService, health and reflection. store and engine must outlive the server.
-// FAILED_PRECONDITION for a listen address that CheckListenAddress refuses; UNAVAILABLE if the address
-// cannot be bound.
+// FAILED_PRECONDITION for a listen address that CheckListenAddress refuses; UNAVAILABLE if the
+// address cannot be bound.
 absl::StatusOr<std::unique_ptr<FrontServer>> StartFrontServer(FrontServerOptions options,
                                                               StateStore& store,
                                                               PromptEngine& engine);

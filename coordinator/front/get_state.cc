@@ -14,8 +14,8 @@ absl::Status GetState(FrontContext& context, const Call& call, const v1::GetStat
   if (!ref.ok()) return ref.status();
   absl::StatusOr<TenantSalt> salt = context.salts.Get(call.tenant);
   if (!salt.ok()) return salt.status();
-  absl::StatusOr<Manifest> manifest = FindState(context.store, call.tenant, *salt, *ref,
-                                                context.engine.Models(), "state");
+  absl::StatusOr<Manifest> manifest =
+      FindState(context.store, call.tenant, *salt, *ref, context.engine.Models(), "state");
   if (!manifest.ok()) return manifest.status();
   DescribeState(*manifest, ref->tail.size(), response);
   if (!request.verify()) return absl::OkStatus();

@@ -101,9 +101,9 @@ bool HasOtherVersion(std::string_view text, std::string_view letters) {
 }
 
 absl::Status OtherVersion(std::string_view field, std::string_view text) {
-  return absl::FailedPreconditionError(
-      absl::StrCat(std::string(field), ": a handle of format version ",
-                   std::string(text.substr(2, text.find('.') - 2)), "; this service reads version 1"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      std::string(field), ": a handle of format version ",
+      std::string(text.substr(2, text.find('.') - 2)), "; this service reads version 1"));
 }
 
 }  // namespace

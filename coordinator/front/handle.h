@@ -25,9 +25,9 @@
 namespace deltafill {
 
 struct PrefixRef {
-  StateId state;                // at boundary 0: the root key
-  bool zero = false;            // boundary 0
-  std::vector<uint32_t> tail;   // at most kTailTokensMax
+  StateId state;               // at boundary 0: the root key
+  bool zero = false;           // boundary 0
+  std::vector<uint32_t> tail;  // at most kTailTokensMax
   friend bool operator==(const PrefixRef&, const PrefixRef&) = default;
 };
 
@@ -35,7 +35,8 @@ struct PrefixRef {
 std::string EncodePrefixRef(const PrefixRef& ref);
 
 // Strict: exactly the strings that EncodePrefixRef makes. INVALID_ARGUMENT for anything else;
-// FAILED_PRECONDITION naming both for a handle of another format version. `field` begins the message.
+// FAILED_PRECONDITION naming both for a handle of another format version. `field` begins the
+// message.
 absl::StatusOr<PrefixRef> DecodePrefixRef(std::string_view handle, std::string_view field);
 
 std::string EncodeStateName(const StateId& state);

@@ -1,5 +1,5 @@
-// A prompt with the keys of its boundaries: whole, or the tokens after a state that somebody holds a
-// handle of (whose own tokens nobody needs to know).
+// A prompt with the keys of its boundaries: whole, or the tokens after a state that somebody holds
+// a handle of (whose own tokens nobody needs to know).
 #ifndef DELTAFILL_COORDINATOR_FRONT_KEYED_PROMPT_H_
 #define DELTAFILL_COORDINATOR_FRONT_KEYED_PROMPT_H_
 
@@ -18,11 +18,11 @@ struct KeyedPrompt {
   std::string tenant;
   ServedModel model;
   TenantSalt salt;
-  StateId root;                   // of the key chain
-  uint64_t base = 0;              // tokens before `tokens`, a multiple of 64
-  StateId base_key;               // of the state at `base`; the root at 0
-  std::vector<uint32_t> tokens;   // after base; at least one
-  std::vector<StateId> chain;     // chain[i]: the key at base + 64 * (i + 1)
+  StateId root;                  // of the key chain
+  uint64_t base = 0;             // tokens before `tokens`, a multiple of 64
+  StateId base_key;              // of the state at `base`; the root at 0
+  std::vector<uint32_t> tokens;  // after base; at least one
+  std::vector<StateId> chain;    // chain[i]: the key at base + 64 * (i + 1)
 
   uint64_t TokenCount() const { return base + tokens.size(); }
   // boundary: a multiple of 64 in [base, base + 64 * chain.size()].

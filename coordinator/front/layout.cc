@@ -102,8 +102,8 @@ std::vector<TensorShape> LayerShapes(TensorLayout layout, uint32_t layer, const 
     if (layout == TensorLayout::kFla) shape.shape = {1, count * channels, dims.conv_rows + 1ull};
     return shape;
   };
-  TensorShape recurrent{name("recurrent_state"), PartDType::kF32,
-                        {count, dims.value_dim, dims.key_dim}};
+  TensorShape recurrent{
+      name("recurrent_state"), PartDType::kF32, {count, dims.value_dim, dims.key_dim}};
   if (layout == TensorLayout::kFla) recurrent.shape = {1, count, dims.key_dim, dims.value_dim};
   return {recurrent, conv("conv_state.q", dims.key_dim), conv("conv_state.k", dims.key_dim),
           conv("conv_state.v", dims.value_dim)};

@@ -1,8 +1,8 @@
-// Layouts in which a state's tensors are given out. What comes out is a function of the stored bits, the
-// layout and the ranges asked for, of nothing else.
+// Layouts in which a state's tensors are given out. What comes out is a function of the stored
+// bits, the layout and the ranges asked for, of nothing else.
 //
-// With H heads, K and V the head dimensions, A the activation dtype, N a model layer index. A head range
-// [b, e) replaces H by e - b.
+// With H heads, K and V the head dimensions, A the activation dtype, N a model layer index. A head
+// range [b, e) replaces H by e - b.
 //
 // "canonical": as stored.
 //   layers.N.recurrent_state   F32 [H, V, K]
@@ -18,8 +18,8 @@
 //   layers.N.conv_state.k      A   [1, H*K, 4]
 //   layers.N.conv_state.v      A   [1, H*V, 4]
 // Its convolution cache is as wide as the kernel (4), oldest first. Column 0 is never read: a step
-// shifts it out before it multiplies, and a prefill that starts from a cache reaches back 3 rows only.
-// It is 0 here, where fla itself has a row that no longer matters.
+// shifts it out before it multiplies, and a prefill that starts from a cache reaches back 3 rows
+// only. It is 0 here, where fla itself has a row that no longer matters.
 //
 // Both, at the exact end: logits  F32 [vocabulary], of the last token.
 #ifndef DELTAFILL_COORDINATOR_FRONT_LAYOUT_H_

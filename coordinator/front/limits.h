@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "statestore/identity.h"
+#include "statestore/store.h"
 
 namespace deltafill {
 
@@ -56,7 +57,8 @@ inline constexpr std::chrono::seconds kCancelWaitMax{30};  // for the engine to 
 inline constexpr int64_t kRetryDelayMsMin = 250;
 inline constexpr int64_t kRetryDelayMsMax = 30000;
 
-static_assert(kPromptTokensMax * kVarintBytesMax < kRequestBytesMax, "a full prompt fits a message");
+static_assert(kPromptTokensMax * kVarintBytesMax < kRequestBytesMax,
+              "a full prompt fits a message");
 static_assert(kPromptTextBytesMax < kRequestBytesMax);
 static_assert(kCheckpointsMax * 10 + kPromptTokensMax * kVarintBytesMax < kRequestBytesMax);
 static_assert(kPromptTokensMax % kBlockTokenCount == 0);
@@ -65,6 +67,9 @@ static_assert(kChunkBytesMax % sizeof(float) == 0);
 static_assert(kListLimitDefault <= kListLimitMax);
 static_assert(kCancelPoll < std::chrono::milliseconds(100), "cancel is noticed within 100 ms");
 static_assert(kDecodeDirectTokensMax % kBlockTokenCount == 0);
+static_assert(kPromptTokensMax / kBlockTokenCount <= kChainLengthMax, "one look-up a prompt");
+static_assert(kListLimitMax <= kListPageMax);
+static_assert(kTenantNameBytesMax <= kTenantBytesMax);
 
 // The end of the last whole block at or before a position.
 constexpr uint64_t FloorToBlock(uint64_t position) {

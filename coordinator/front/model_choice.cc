@@ -39,8 +39,7 @@ absl::StatusOr<ServedModel> ChooseModel(std::span<const ServedModel> served,
     }
   }
   if (chosen == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model: unknown; there is: ", Names(served)));
+    return absl::InvalidArgumentError(absl::StrCat("model: unknown; there is: ", Names(served)));
   }
   return *chosen;
 }

@@ -14,8 +14,8 @@
 
 namespace deltafill {
 
-// The model of that name; "": the only one there is. If workers serve one model with several numerics
-// ids, the first in the order of `served`. UNAVAILABLE if there is no worker at all;
+// The model of that name; "": the only one there is. If workers serve one model with several
+// numerics ids, the first in the order of `served`. UNAVAILABLE if there is no worker at all;
 // INVALID_ARGUMENT naming the field and what is served otherwise.
 absl::StatusOr<ServedModel> ChooseModel(std::span<const ServedModel> served, std::string_view name);
 

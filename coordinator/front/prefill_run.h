@@ -1,5 +1,5 @@
-// One prefill from lookup to the last published boundary: what Prefill does, and what Decode does first
-// with a long prompt.
+// One prefill from lookup to the last published boundary: what Prefill does, and what Decode does
+// first with a long prompt.
 #ifndef DELTAFILL_COORDINATOR_FRONT_PREFILL_RUN_H_
 #define DELTAFILL_COORDINATOR_FRONT_PREFILL_RUN_H_
 
@@ -31,8 +31,9 @@ struct PrefillAsk {
   ScheduleChoice schedule = ScheduleChoice::kAuto;
 };
 
-// What a run reports as it happens, on the caller's thread. After a method has failed (the caller is
-// gone) none is called any more, and the run is cancelled; what is finished by then is still published.
+// What a run reports as it happens, on the caller's thread. After a method has failed (the caller
+// is gone) none is called any more, and the run is cancelled; what is finished by then is still
+// published.
 class PrefillListener {
  public:
   virtual ~PrefillListener() = default;
@@ -45,13 +46,13 @@ class PrefillListener {
 };
 
 struct PrefillOutcome {
-  PublishedState final_state;   // at FinalBoundary; no parts at boundary 0
+  PublishedState final_state;  // at FinalBoundary; no parts at boundary 0
   uint64_t cached_tokens = 0;
   std::string miss_reason;
-  std::string schedule;         // "none" if nothing had to be computed
-  WorkTimings work;             // sums over submissions
+  std::string schedule;  // "none" if nothing had to be computed
+  WorkTimings work;      // sums over submissions
   double lookup_s = 0.0;
-  double save_s = 0.0;          // from the last computed token to the last published boundary
+  double save_s = 0.0;  // from the last computed token to the last published boundary
 };
 
 class PrefillRun {
@@ -61,8 +62,9 @@ class PrefillRun {
              const PrefillAsk& ask, PrefillListener& listener,
              const std::function<bool()>& cancelled);
 
-  // Looks up, computes and publishes; once. A start state that the engine finds damaged is looked up
-  // again, at most kSubmissionsMax times (then DATA_LOSS). What is published when it fails stays.
+  // Looks up, computes and publishes; once. A start state that the engine finds damaged is looked
+  // up again, at most kSubmissionsMax times (then DATA_LOSS). What is published when it fails
+  // stays.
   absl::StatusOr<PrefillOutcome> Run();
 
  private:
@@ -97,7 +99,7 @@ class PrefillRun {
   ProgressRate::Clock::time_point computed_at_;
   uint32_t attempts_before_ = 0;  // of earlier submissions
   uint32_t attempt_ = 0;
-  absl::Status listening_;        // the listener's first failure
+  absl::Status listening_;  // the listener's first failure
   bool accepted_ = false;
   bool logits_sent_ = false;
 };

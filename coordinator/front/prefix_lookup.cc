@@ -59,8 +59,8 @@ absl::StatusOr<std::string> NothingDeeper(StateStore& store, const KeyedPrompt& 
   return absl::StrCat("no state deeper than token ", found, " is stored");
 }
 
-// Like FindPrefix, but not deeper than `limit`, and the reason is only what the store says of states
-// that it passed over.
+// Like FindPrefix, but not deeper than `limit`, and the reason is only what the store says of
+// states that it passed over.
 absl::StatusOr<PrefixHit> FindVerified(StateStore& store, const KeyedPrompt& prompt,
                                        uint64_t limit) {
   PrefixHit hit;
@@ -133,7 +133,8 @@ absl::StatusOr<std::string> WhyNotDeeper(StateStore& store, const KeyedPrompt& p
   if (!deeper.ok()) return deeper.status();
   if (deeper->manifest.has_value() && deeper->manifest->boundary > found) {
     return absl::StrCat("a state at token ", deeper->manifest->boundary,
-                        " is stored, but the checkpoint at token ", plan.missing.front(), " is not");
+                        " is stored, but the checkpoint at token ", plan.missing.front(),
+                        " is not");
   }
   return NothingDeeper(store, prompt, found, others);
 }
@@ -148,8 +149,7 @@ absl::StatusOr<PrefixHit> FindPrefix(StateStore& store, const KeyedPrompt& promp
   if (hit->start.boundary == deepest) {
     hit->miss_reason.clear();
   } else if (hit->miss_reason.empty()) {
-    absl::StatusOr<std::string> reason =
-        NothingDeeper(store, prompt, hit->start.boundary, others);
+    absl::StatusOr<std::string> reason = NothingDeeper(store, prompt, hit->start.boundary, others);
     if (!reason.ok()) return reason.status();
     hit->miss_reason = *std::move(reason);
   }

@@ -1,4 +1,5 @@
-// What of a prompt is stored, and from where to compute so that everything asked for exists at the end.
+// What of a prompt is stored, and from where to compute so that everything asked for exists at the
+// end.
 #ifndef DELTAFILL_COORDINATOR_FRONT_PREFIX_LOOKUP_H_
 #define DELTAFILL_COORDINATOR_FRONT_PREFIX_LOOKUP_H_
 
@@ -20,23 +21,24 @@ struct PrefixHit {
 };
 
 // The deepest whole state of the prompt at or before FinalBoundary, every part read and verified.
-// `others` are the models being served: if one with the same weights and other numerics has a deeper
-// state, the reason says so.
-// DATA_LOSS if the prompt begins at a state (base > 0) that is damaged, NOT_FOUND if it is gone.
+// `others` are the models being served: if one with the same weights and other numerics has a
+// deeper state, the reason says so. DATA_LOSS if the prompt begins at a state (base > 0) that is
+// damaged, NOT_FOUND if it is gone.
 absl::StatusOr<PrefixHit> FindPrefix(StateStore& store, const KeyedPrompt& prompt,
                                      std::span<const ServedModel> others);
 
 struct PrefillStart {
   StartState start;
   std::string miss_reason;
-  std::vector<uint64_t> missing;        // boundaries to compute and store, ascending, > start.boundary
+  std::vector<uint64_t> missing;  // boundaries to compute and store, ascending, > start.boundary
   std::map<uint64_t, Manifest> stored;  // wanted boundaries that need no computing
 };
 
 // wanted: boundaries that must be stored at the end, ascending, in (base, end of the chain].
-// Computing starts at the deepest stored state at or before FinalBoundary, or, when a wanted boundary
-// before that one is not stored, at the deepest stored state before the first such boundary.
-// no_resume: everything is computed from the prompt's base, stored or not; only for whole prompts.
+// Computing starts at the deepest stored state at or before FinalBoundary, or, when a wanted
+// boundary before that one is not stored, at the deepest stored state before the first such
+// boundary. no_resume: everything is computed from the prompt's base, stored or not; only for whole
+// prompts.
 absl::StatusOr<PrefillStart> PlanStart(StateStore& store, const KeyedPrompt& prompt,
                                        std::span<const uint64_t> wanted, bool no_resume,
                                        std::span<const ServedModel> others);

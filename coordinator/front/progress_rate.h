@@ -21,8 +21,8 @@ class ProgressRate {
   // tokens_start are there already (cached); tokens are all of them.
   ProgressRate(uint64_t tokens_start, uint64_t tokens, Clock::time_point now);
 
-  // A report, if kProgressInterval has passed since the last one or everything is done. A count that
-  // went back (a worker was lost) restarts the rate.
+  // A report, if kProgressInterval has passed since the last one or everything is done. A count
+  // that went back (a worker was lost) restarts the rate.
   std::optional<ProgressReport> Update(uint64_t tokens_done, Clock::time_point now);
 
  private:

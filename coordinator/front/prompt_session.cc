@@ -69,7 +69,8 @@ namespace {
 
 void ReturnLeases(StateStore& store, const PromptEvent& event) {
   if (const auto* stored = std::get_if<StoredBoundary>(&event)) ReleaseParts(store, stored->parts);
-  if (const auto* exported = std::get_if<ExportedEvent>(&event)) ReleaseParts(store, exported->parts);
+  if (const auto* exported = std::get_if<ExportedEvent>(&event))
+    ReleaseParts(store, exported->parts);
 }
 
 }  // namespace

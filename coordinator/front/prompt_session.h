@@ -1,5 +1,5 @@
-// Between the engine's thread and a call's thread: what the engine reports waits here until the call
-// takes it, so that a slow client or a slow store never holds the engine up.
+// Between the engine's thread and a call's thread: what the engine reports waits here until the
+// call takes it, so that a slow client or a slow store never holds the engine up.
 #ifndef DELTAFILL_COORDINATOR_FRONT_PROMPT_SESSION_H_
 #define DELTAFILL_COORDINATOR_FRONT_PROMPT_SESSION_H_
 
@@ -47,8 +47,8 @@ using PromptEvent = std::variant<PlannedEvent, ProgressEvent, StoredBoundary, Lo
 // Thread-safe. Holds at most one event a boundary and token of the request, and one progress.
 class PromptSession final : public PromptObserver {
  public:
-  // Waits for the next event; false if none came in time. Logits go before everything else, whatever
-  // waits to be published. After FinishedEvent there are no more.
+  // Waits for the next event; false if none came in time. Logits go before everything else,
+  // whatever waits to be published. After FinishedEvent there are no more.
   bool Next(std::chrono::milliseconds timeout, PromptEvent* event);
 
   void OnPlanned(const PlanSummary& plan, uint32_t attempt) override;
@@ -71,9 +71,9 @@ class PromptSession final : public PromptObserver {
 
 // Takes a session's events until it has finished, and hands each to `handle`. If `cancelled` turns
 // true or `handle` fails, the prompt is cancelled (within kCancelPoll) and the remaining events are
-// still handed over, so that finished checkpoints are published; a failed `handle` is not called again
-// and the leases of what is left are given back.
-// Returns handle's failure, CANCELLED, or else FinishedEvent's status.
+// still handed over, so that finished checkpoints are published; a failed `handle` is not called
+// again and the leases of what is left are given back. Returns handle's failure, CANCELLED, or else
+// FinishedEvent's status.
 absl::Status DrainPrompt(PromptEngine& engine, StateStore& store, PromptNumber prompt,
                          PromptSession& session, const std::function<bool()>& cancelled,
                          const std::function<absl::Status(PromptEvent&)>& handle);

@@ -46,17 +46,15 @@ PublishedState FromManifest(const Manifest& manifest) {
 }
 
 absl::StatusOr<PublishedState> PublishBoundary(StateStore& store, const KeyedPrompt& prompt,
-                                               const StateId& state,
-                                               const StoredBoundary& stored) {
+                                               const StateId& state, const StoredBoundary& stored) {
   const Manifest manifest = MakeManifest(prompt, state, stored);
-  absl::StatusOr<PutManifestOutcome> outcome =
-      store.PutManifest(manifest, LeaseIds(stored.parts));
+  absl::StatusOr<PutManifestOutcome> outcome = store.PutManifest(manifest, LeaseIds(stored.parts));
   if (!outcome.ok()) {
     ReleaseParts(store, stored.parts);
     if (!absl::IsFailedPrecondition(outcome.status())) return outcome.status();
-    return absl::UnavailableError(absl::StrCat("the state at token ", stored.boundary,
-                                               " could not be published: ",
-                                               std::string(outcome.status().message())));
+    return absl::UnavailableError(
+        absl::StrCat("the state at token ", stored.boundary,
+                     " could not be published: ", std::string(outcome.status().message())));
   }
   PublishedState published = FromManifest(manifest);
   published.already_stored = *outcome != PutManifestOutcome::kPublished;

@@ -1,4 +1,5 @@
-// Publishing a boundary's parts as a state: the last step of storing, and the only one a lookup sees.
+// Publishing a boundary's parts as a state: the last step of storing, and the only one a lookup
+// sees.
 #ifndef DELTAFILL_COORDINATOR_FRONT_PUBLISH_H_
 #define DELTAFILL_COORDINATOR_FRONT_PUBLISH_H_
 
@@ -24,10 +25,10 @@ uint64_t PartBytes(const std::vector<PartRef>& parts);
 
 PublishedState FromManifest(const Manifest& manifest);
 
-// Puts the manifest of stored.boundary under `state`. If a state with other bits is there already (a
-// determinism mismatch), that one stays, the difference is logged as an error and the old one is
-// returned. UNAVAILABLE if leases ended before (retrying the request is safe). On any error the leases
-// are given back.
+// Puts the manifest of stored.boundary under `state`. If a state with other bits is there already
+// (a determinism mismatch), that one stays, the difference is logged as an error and the old one is
+// returned. UNAVAILABLE if leases ended before (retrying the request is safe). On any error the
+// leases are given back.
 absl::StatusOr<PublishedState> PublishBoundary(StateStore& store, const KeyedPrompt& prompt,
                                                const StateId& state, const StoredBoundary& stored);
 

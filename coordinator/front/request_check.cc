@@ -68,8 +68,8 @@ absl::Status CheckLookupRequest(const v1::LookupRequest& request) {
 absl::Status CheckDecodeRequest(const v1::DecodeRequest& request) {
   if (absl::Status status = CheckModelName(request.model()); !status.ok()) return status;
   if (request.max_tokens() < 1 || request.max_tokens() > kDecodeTokensMax) {
-    return absl::InvalidArgumentError(absl::StrCat("max_tokens: ", request.max_tokens(),
-                                                   " is not in 1 to ", kDecodeTokensMax));
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_tokens: ", request.max_tokens(), " is not in 1 to ", kDecodeTokensMax));
   }
   if (request.stop_ids_size() > kStopIdsMax) {
     return absl::InvalidArgumentError(
@@ -147,10 +147,9 @@ absl::Status CheckPositions(uint64_t tokens, uint64_t generated, const ServedMod
 }
 
 absl::StatusOr<PrefillAsk> ReadPrefillAsk(const v1::PrefillRequest& request, uint64_t tokens) {
-  absl::StatusOr<std::vector<RequestedBoundary>> requested =
-      MergeCheckpoints({request.checkpoint_at().data(),
-                        static_cast<size_t>(request.checkpoint_at_size())},
-                       request.checkpoint_every(), tokens);
+  absl::StatusOr<std::vector<RequestedBoundary>> requested = MergeCheckpoints(
+      {request.checkpoint_at().data(), static_cast<size_t>(request.checkpoint_at_size())},
+      request.checkpoint_every(), tokens);
   if (!requested.ok()) return requested.status();
   PrefillAsk ask;
   ask.requested = *std::move(requested);

@@ -1,5 +1,5 @@
-// Validation of every request: all limits of the API in one place. INVALID_ARGUMENT naming the field
-// and the limit; nothing has been computed by then.
+// Validation of every request: all limits of the API in one place. INVALID_ARGUMENT naming the
+// field and the limit; nothing has been computed by then.
 #ifndef DELTAFILL_COORDINATOR_FRONT_REQUEST_CHECK_H_
 #define DELTAFILL_COORDINATOR_FRONT_REQUEST_CHECK_H_
 

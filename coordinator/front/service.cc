@@ -45,8 +45,7 @@ class PrefillServiceImpl final : public v1::PrefillService::Service {
     });
   }
 
-  grpc::Status FetchState(grpc::ServerContext* server_context,
-                          const v1::FetchStateRequest* request,
+  grpc::Status FetchState(grpc::ServerContext* server_context, const v1::FetchStateRequest* request,
                           grpc::ServerWriter<v1::FetchStateEvent>* writer) override {
     return Run(server_context, [&](const Call& call) {
       return deltafill::FetchState(context_, call, *request, Sender(writer));
@@ -60,8 +59,7 @@ class PrefillServiceImpl final : public v1::PrefillService::Service {
     });
   }
 
-  grpc::Status ListStates(grpc::ServerContext* server_context,
-                          const v1::ListStatesRequest* request,
+  grpc::Status ListStates(grpc::ServerContext* server_context, const v1::ListStatesRequest* request,
                           v1::ListStatesResponse* response) override {
     return Run(server_context, [&](const Call& call) {
       return deltafill::ListStates(context_, call, *request, response);
@@ -96,8 +94,8 @@ class PrefillServiceImpl final : public v1::PrefillService::Service {
     });
   }
 
-  grpc::Status GetServerInfo(grpc::ServerContext* server_context,
-                             const v1::GetServerInfoRequest*, v1::ServerInfo* response) override {
+  grpc::Status GetServerInfo(grpc::ServerContext* server_context, const v1::GetServerInfoRequest*,
+                             v1::ServerInfo* response) override {
     return Run(server_context,
                [&](const Call&) { return deltafill::GetServerInfo(context_, response); });
   }

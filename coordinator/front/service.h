@@ -14,8 +14,8 @@ class Service;
 
 namespace deltafill {
 
-// Synchronous: each call holds one of the server's threads until it ends. All references must outlive
-// the service. Once `stopping` is true, running calls are cancelled.
+// Synchronous: each call holds one of the server's threads until it ends. All references must
+// outlive the service. Once `stopping` is true, running calls are cancelled.
 std::unique_ptr<grpc::Service> NewPrefillService(FrontContext& context,
                                                  const TenantResolver& resolver,
                                                  const std::atomic<bool>& stopping);

@@ -19,8 +19,9 @@ absl::Status Missing(const absl::Status& status, std::string_view field) {
 }  // namespace
 
 absl::Status StateNotFound(std::string_view field) {
-  return absl::NotFoundError(absl::StrCat(
-      std::string(field), ": no such state; Lookup with the tokens tells the deepest one there is"));
+  return absl::NotFoundError(
+      absl::StrCat(std::string(field),
+                   ": no such state; Lookup with the tokens tells the deepest one there is"));
 }
 
 absl::Status ZeroIsNotStored() {

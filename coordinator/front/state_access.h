@@ -21,9 +21,9 @@ absl::Status StateNotFound(std::string_view field);
 // INVALID_ARGUMENT: boundary 0 can be neither deleted nor pinned.
 absl::Status ZeroIsNotStored();
 
-// The manifest a reference names. A zero-state reference is checked against the tenant's roots of the
-// served models; its manifest has boundary 0, no parts and is stored nowhere.
-// NOT_FOUND (StateNotFound's text) if there is none of this tenant.
+// The manifest a reference names. A zero-state reference is checked against the tenant's roots of
+// the served models; its manifest has boundary 0, no parts and is stored nowhere. NOT_FOUND
+// (StateNotFound's text) if there is none of this tenant.
 absl::StatusOr<Manifest> FindState(StateStore& store, std::string_view tenant,
                                    const TenantSalt& salt, const PrefixRef& ref,
                                    std::span<const ServedModel> served, std::string_view field);

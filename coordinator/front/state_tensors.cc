@@ -13,9 +13,9 @@ namespace {
 absl::Status NoSuchLayer(std::span<const uint32_t> wanted, const std::vector<uint32_t>& present) {
   for (uint32_t layer : wanted) {
     if (std::binary_search(present.begin(), present.end(), layer)) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "layers: ", layer, " is not in the state, which has ", present.size(), " layers from ",
-        present.front(), " to ", present.back()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("layers: ", layer, " is not in the state, which has ", present.size(),
+                     " layers from ", present.front(), " to ", present.back()));
   }
   return absl::OkStatus();
 }
@@ -27,7 +27,8 @@ absl::StatusOr<Part> ReadPart(StateStore& store, const PartRef& ref,
   // Is it the part that is missing, or a layer of it?
   absl::StatusOr<Part> whole = store.GetPart(ref.id, {});
   if (whole.ok()) {
-    if (absl::Status status = NoSuchLayer(layers, whole->header.layers); !status.ok()) return status;
+    if (absl::Status status = NoSuchLayer(layers, whole->header.layers); !status.ok())
+      return status;
     return part;
   }
   return absl::IsNotFound(whole.status()) ? StateNotFound("state") : whole.status();
@@ -60,8 +61,7 @@ absl::StatusOr<StateTensors> ReadStateTensors(StateStore& store, std::span<const
       return absl::UnimplementedError("layout: latents of attention layers have none yet");
     }
     const bool logits = ref.kind == PartKind::kLogits;
-    absl::StatusOr<Part> part =
-        ReadPart(store, ref, logits ? std::span<const uint32_t>() : layers);
+    absl::StatusOr<Part> part = ReadPart(store, ref, logits ? std::span<const uint32_t>() : layers);
     if (!part.ok()) return part.status();
     if (part->payload.size() != part->header.PayloadBytes()) {
       return absl::InternalError("a part's payload does not have the size that its header says");
@@ -96,8 +96,8 @@ absl::StatusOr<StateTensors> ZeroStateTensors(const ServedModel& model,
     }
   }
   if (recurrent && conv) return tensors;
-  return absl::FailedPreconditionError(absl::StrCat(
-      "state: the workers of model ", model.name, " do not tell what its zero state looks like"));
+  return absl::FailedPreconditionError(absl::StrCat("state: the workers of model ", model.name,
+                                                    " do not tell what its zero state looks like"));
 }
 
 }  // namespace deltafill

@@ -23,8 +23,8 @@ struct StateTensors {
   static std::span<const std::byte> Layer(const Part& part, size_t position);
 };
 
-// Reads the layers asked for (none: all). INVALID_ARGUMENT naming a layer that the state does not have;
-// DATA_LOSS if a checksum fails; UNIMPLEMENTED for a kind of part that no layout has.
+// Reads the layers asked for (none: all). INVALID_ARGUMENT naming a layer that the state does not
+// have; DATA_LOSS if a checksum fails; UNIMPLEMENTED for a kind of part that no layout has.
 absl::StatusOr<StateTensors> ReadStateTensors(StateStore& store, std::span<const PartRef> parts,
                                               std::span<const uint32_t> layers);
 

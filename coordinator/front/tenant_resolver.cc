@@ -64,7 +64,8 @@ class CredentialsResolver final : public TenantResolver {
     for (const Credential& credential : credentials_) {
       if (CRYPTO_memcmp(credential.hash.data(), hash.data(), hash.size()) == 0) found = &credential;
     }
-    if (found == nullptr) return absl::UnauthenticatedError("metadata authorization: unknown token");
+    if (found == nullptr)
+      return absl::UnauthenticatedError("metadata authorization: unknown token");
     return found->tenant;
   }
 
@@ -75,7 +76,8 @@ class CredentialsResolver final : public TenantResolver {
   static bool IsBearer(std::string_view value) {
     if (value.size() <= kBearer.size()) return false;
     for (size_t i = 0; i < kBearer.size(); ++i) {
-      const char c = value[i] >= 'A' && value[i] <= 'Z' ? static_cast<char>(value[i] + 32) : value[i];
+      const char c =
+          value[i] >= 'A' && value[i] <= 'Z' ? static_cast<char>(value[i] + 32) : value[i];
       if (c != kBearer[i]) return false;
     }
     return true;
@@ -114,8 +116,8 @@ absl::StatusOr<std::unique_ptr<TenantResolver>> NewCredentialsResolver(std::stri
     const absl::Status status = CheckTenantName(credential.tenant, where);
     if (!status.ok()) return status;
     if (!(words >> hex) || !ParseHash(hex, &credential.hash) || (words >> more)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, ": must be a tenant and the token's SHA-256 in 64 lower-case digits"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          where, ": must be a tenant and the token's SHA-256 in 64 lower-case digits"));
     }
     for (const Credential& other : credentials) {
       if (other.hash == credential.hash) {
@@ -132,7 +134,8 @@ absl::StatusOr<std::unique_ptr<TenantResolver>> LoadCredentials(const std::strin
   std::ifstream file(path, std::ios::binary);
   std::ostringstream contents;
   if (!file || !(contents << file.rdbuf())) {
-    return absl::NotFoundError(absl::StrCat("credentials file ", path, " cannot be read or is empty"));
+    return absl::NotFoundError(
+        absl::StrCat("credentials file ", path, " cannot be read or is empty"));
   }
   return NewCredentialsResolver(contents.str());
 }
@@ -173,10 +176,11 @@ bool IsLoopbackAddress(std::string_view address) {
 
 absl::Status CheckListenAddress(std::string_view address, const TenantResolver& resolver) {
   if (resolver.ChecksCredentials() || IsLoopbackAddress(address)) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "listen address ", std::string(address),
-      " can be reached from other machines, but no credentials are configured, so every caller could "
-      "read every tenant's states; give a credentials file or listen on 127.0.0.1"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("listen address ", std::string(address),
+                   " can be reached from other machines, but no credentials are configured, so "
+                   "every caller could "
+                   "read every tenant's states; give a credentials file or listen on 127.0.0.1"));
 }
 
 }  // namespace deltafill

@@ -32,8 +32,8 @@ std::unique_ptr<TenantResolver> NewTrustingResolver();
 
 // From the contents of a credentials file: lines of
 //   TENANT SHA256-OF-TOKEN-IN-LOWER-CASE-HEXADECIMAL
-// Empty lines and those that begin with '#' are skipped; a tenant may have several tokens. Calls then
-// carry `authorization: Bearer TOKEN`. Tokens are compared as hashes, in constant time.
+// Empty lines and those that begin with '#' are skipped; a tenant may have several tokens. Calls
+// then carry `authorization: Bearer TOKEN`. Tokens are compared as hashes, in constant time.
 // INVALID_ARGUMENT naming the line.
 absl::StatusOr<std::unique_ptr<TenantResolver>> NewCredentialsResolver(std::string_view contents);
 

@@ -73,17 +73,18 @@ absl::StatusOr<Specials> ReadSpecials(const nlohmann::json& table) {
   Specials specials;
   for (const auto& [text, id] : table.items()) {
     if (text.empty() || text.size() > kSpecialBytesMax) {
-      return Malformed(absl::StrCat("special_tokens: a text has 1 to ", kSpecialBytesMax, " bytes"));
+      return Malformed(
+          absl::StrCat("special_tokens: a text has 1 to ", kSpecialBytesMax, " bytes"));
     }
     if (!id.is_number_unsigned() || id.get<uint64_t>() < kByteIds ||
         id.get<uint64_t>() > UINT32_MAX) {
-      return Malformed(absl::StrCat("special_tokens: an id is a whole number from ", kByteIds, " on"));
+      return Malformed(
+          absl::StrCat("special_tokens: an id is a whole number from ", kByteIds, " on"));
     }
     specials.emplace_back(text, id.get<uint32_t>());
   }
-  std::stable_sort(specials.begin(), specials.end(), [](const auto& a, const auto& b) {
-    return a.first.size() > b.first.size();
-  });
+  std::stable_sort(specials.begin(), specials.end(),
+                   [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
   return specials;
 }
 

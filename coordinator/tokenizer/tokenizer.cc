@@ -9,8 +9,8 @@ namespace deltafill {
 absl::StatusOr<std::shared_ptr<const Tokenizer>> NewTokenizer(std::string_view kind,
                                                               std::string_view file) {
   if (kind == "bytes") return NewBytesTokenizer(file);
-  return absl::UnimplementedError(absl::StrCat("tokenizer kind \"", std::string(kind),
-                                               "\" is not there; there is \"bytes\""));
+  return absl::UnimplementedError(
+      absl::StrCat("tokenizer kind \"", std::string(kind), "\" is not there; there is \"bytes\""));
 }
 
 }  // namespace deltafill

@@ -17,8 +17,8 @@ namespace deltafill {
 class TokenDecoder {
  public:
   virtual ~TokenDecoder() = default;
-  // The bytes that this token adds: may be empty, may end inside a UTF-8 sequence. Special tokens and
-  // ids that the tokenizer does not know add nothing.
+  // The bytes that this token adds: may be empty, may end inside a UTF-8 sequence. Special tokens
+  // and ids that the tokenizer does not know add nothing.
   virtual std::string Push(uint32_t id) = 0;
 };
 
@@ -27,16 +27,17 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Tokens of a text. Unless allow_special, no text yields a special token: what stands in a prompt's
-  // text cannot end or forge a turn. INVALID_ARGUMENT for text that the kind cannot encode.
+  // Tokens of a text. Unless allow_special, no text yields a special token: what stands in a
+  // prompt's text cannot end or forge a turn. INVALID_ARGUMENT for text that the kind cannot
+  // encode.
   virtual absl::StatusOr<std::vector<uint32_t>> Encode(std::string_view text,
                                                        bool allow_special = false) const = 0;
 
   virtual std::unique_ptr<TokenDecoder> NewDecoder() const = 0;
 };
 
-// kind "bytes": ids 0 to 255 are the bytes themselves, special tokens have ids from 256 on; the file
-// is {"kind": "bytes", "special_tokens": {"<eos>": 256, ...}}, special_tokens optional.
+// kind "bytes": ids 0 to 255 are the bytes themselves, special tokens have ids from 256 on; the
+// file is {"kind": "bytes", "special_tokens": {"<eos>": 256, ...}}, special_tokens optional.
 // UNIMPLEMENTED for another kind, INVALID_ARGUMENT for a malformed file.
 absl::StatusOr<std::shared_ptr<const Tokenizer>> NewTokenizer(std::string_view kind,
                                                               std::string_view file);

@@ -51,7 +51,8 @@ uint64_t HashTokens(uint64_t state, std::span<const uint32_t> tokens) {
   return state;
 }
 
-// The state's own bits come first, as two halves that survive being floats; the rest follows from them.
+// The state's own bits come first, as two halves that survive being floats; the rest follows from
+// them.
 float RecurrentValue(uint64_t state, uint32_t layer, uint32_t index) {
   if (layer == 0 && index < 4) return static_cast<float>(state >> (16 * index) & 0xFFFF);
   return static_cast<float>(Mix(state, layer * 1000 + index) >> 44);
@@ -196,10 +197,10 @@ absl::StatusOr<PromptNumber> FakeEngine::SubmitPrefill(PrefillWork work,
     const std::lock_guard lock(mutex_);
     prefills_.push_back(work);
   }
-  return Start(std::move(observer), [this, work](PromptNumber number, PromptObserver& to,
-                                                 WorkTimings* timings) {
-    return RunPrefill(work, number, to, timings);
-  });
+  return Start(std::move(observer),
+               [this, work](PromptNumber number, PromptObserver& to, WorkTimings* timings) {
+                 return RunPrefill(work, number, to, timings);
+               });
 }
 
 absl::Status FakeEngine::RunPrefill(const PrefillWork& work, PromptNumber number,

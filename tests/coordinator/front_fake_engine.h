@@ -1,5 +1,5 @@
-// A PromptEngine without workers: states are a chain of hashes, written into real parts of a real store,
-// so that a resume from wrong or missing bits gives wrong answers.
+// A PromptEngine without workers: states are a chain of hashes, written into real parts of a real
+// store, so that a resume from wrong or missing bits gives wrong answers.
 #ifndef DELTAFILL_TESTS_COORDINATOR_FRONT_FAKE_ENGINE_H_
 #define DELTAFILL_TESTS_COORDINATOR_FRONT_FAKE_ENGINE_H_
 
@@ -55,11 +55,12 @@ class FakeEngine final : public PromptEngine {
 
   // What tests set before they call.
   std::vector<ServedModel> models{FakeModel()};
-  std::function<absl::Status()> on_submit;          // a failure is the submission's
-  std::function<absl::Status(uint64_t)> on_block;   // before each block end; a failure ends the prompt
-  std::atomic<bool> hold = false;                   // prompts wait before their last block
-  std::atomic<uint64_t> scramble = 0;               // mixed into what is stored: wrong bits
-  std::atomic<bool> omit_saved = false;             // decoding forgets its state
+  std::function<absl::Status()> on_submit;  // a failure is the submission's
+  std::function<absl::Status(uint64_t)>
+      on_block;                          // before each block end; a failure ends the prompt
+  std::atomic<bool> hold = false;        // prompts wait before their last block
+  std::atomic<uint64_t> scramble = 0;    // mixed into what is stored: wrong bits
+  std::atomic<bool> omit_saved = false;  // decoding forgets its state
 
   // What they look at afterwards.
   std::vector<PrefillWork> prefills() const;
@@ -79,11 +80,11 @@ class FakeEngine final : public PromptEngine {
 
   StateStore& store_;
   mutable std::mutex mutex_;
-  std::vector<std::thread> threads_;      // under mutex_
-  std::set<PromptNumber> cancelled_;      // under mutex_
-  std::vector<PrefillWork> prefills_;     // under mutex_
-  std::vector<DecodeWork> decodes_;       // under mutex_
-  PromptNumber last_ = 0;                 // under mutex_
+  std::vector<std::thread> threads_;   // under mutex_
+  std::set<PromptNumber> cancelled_;   // under mutex_
+  std::vector<PrefillWork> prefills_;  // under mutex_
+  std::vector<DecodeWork> decodes_;    // under mutex_
+  PromptNumber last_ = 0;              // under mutex_
   std::atomic<uint32_t> running_ = 0;
 };
 

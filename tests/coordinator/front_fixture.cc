@@ -19,8 +19,8 @@ void FrontTest::SetUp() {
   server_ = *std::move(server);
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
-  stub_ = v1::PrefillService::NewStub(grpc::CreateCustomChannel(
-      server_->address(), grpc::InsecureChannelCredentials(), arguments));
+  stub_ = v1::PrefillService::NewStub(
+      grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), arguments));
 }
 
 void FrontTest::TearDown() {
@@ -134,7 +134,7 @@ void FrontTest::Damage(const std::string& state_name) {
   ASSERT_TRUE(ref.ok()) << ref.status();
   const auto manifest = store_->GetManifest("default", ref->state);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
-  for (const PartRef& part : manifest->parts) FlipLayerByte(bytes_.get(), part.id, 1);
+  FlipLayerByte(bytes_.get(), manifest->parts.front().id, 1);
 }
 
 }  // namespace deltafill::testing

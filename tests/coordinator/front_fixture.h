@@ -63,7 +63,7 @@ class FrontTest : public ::testing::Test {
   grpc::Status Get(const std::string& state, const std::string& tenant, bool verify,
                    v1::StateDescription* description);
 
-  // Flips a byte in every part of a state.
+  // Flips a byte in a part of a state of tenant "default".
   void Damage(const std::string& state_name);
 
   std::shared_ptr<KeyValueEngine> bytes_;

@@ -29,7 +29,8 @@ TEST_F(FrontPrefillTest, ColdThenResumedAtEveryLength) {
     EXPECT_EQ(cold.logits, ExpectedLogits(tokens)) << count;
     EXPECT_EQ(cold.accepted.tokens(), count);
     EXPECT_EQ(cold.accepted.cached_tokens(), 0u);
-    EXPECT_EQ(cold.accepted.miss_reason(), boundary == 0 ? "" : "no state of this prefix is stored");
+    EXPECT_EQ(cold.accepted.miss_reason(),
+              boundary == 0 ? "" : "no state of this prefix is stored");
     EXPECT_EQ(cold.done.boundary(), boundary);
     EXPECT_EQ(cold.done.tokens(), count);
     EXPECT_EQ(cold.done.usage().computed_tokens(), count);

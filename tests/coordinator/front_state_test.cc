@@ -36,7 +36,8 @@ class FrontStateTest : public FrontTest {
         EXPECT_EQ(FloatAt(recurrent, i), RecurrentValue(state, layer, i));
       }
       std::string conv;
-      for (const char* part : {"q", "k", "v"}) conv += fetched.tensors.at(name + "conv_state." + part);
+      for (const char* part : {"q", "k", "v"})
+        conv += fetched.tensors.at(name + "conv_state." + part);
       ASSERT_EQ(conv.size(), kConvChannels * 3 * sizeof(uint16_t));
       for (uint32_t i = 0; i < kConvChannels * 3; ++i) {
         uint16_t value;
@@ -228,6 +229,13 @@ TEST_F(FrontStateTest, ListsInPages) {
     EXPECT_EQ(description.state_id(), id);
   }
   v1::ListStatesResponse response;
+  for (const char* page : {"x", "0g", "ABCD", "00"}) {
+    request.set_page(page);
+    const grpc::Status status = stub_->ListStates(By("default").get(), request, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << page;
+    EXPECT_EQ(status.error_message().find("page: not"), 0u) << status.error_message();
+  }
+  request.clear_page();
   request.set_limit(1001);
   EXPECT_EQ(stub_->ListStates(By("default").get(), request, &response).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);

@@ -86,8 +86,7 @@ TEST(Layout, CanonicalIsAsStored) {
   EXPECT_EQ(shapes[3].name, "layers.5.conv_state.v");
   EXPECT_EQ(shapes[3].shape, (std::vector<uint64_t>{kH, kV, 3}));
   const std::vector<std::byte> recurrent = RecurrentBytes(), conv = ConvBytes();
-  const std::string bytes =
-      LayerBytes(TensorLayout::kCanonical, dims, {0, kH}, recurrent, conv);
+  const std::string bytes = LayerBytes(TensorLayout::kCanonical, dims, {0, kH}, recurrent, conv);
   std::string stored(reinterpret_cast<const char*>(recurrent.data()), recurrent.size());
   stored.append(reinterpret_cast<const char*>(conv.data()), conv.size());
   EXPECT_EQ(bytes, stored);

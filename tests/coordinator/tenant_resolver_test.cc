@@ -37,8 +37,7 @@ TEST(TrustingResolver, RefusesBadNames) {
     EXPECT_NE(tenant.status().message().find("64"), std::string::npos);
   }
   EXPECT_TRUE(resolver->Resolve({{"deltafill-tenant", std::string(64, 'a')}}).ok());
-  EXPECT_FALSE(
-      resolver->Resolve({{"deltafill-tenant", "a"}, {"deltafill-tenant", "b"}}).ok());
+  EXPECT_FALSE(resolver->Resolve({{"deltafill-tenant", "a"}, {"deltafill-tenant", "b"}}).ok());
 }
 
 TEST(CredentialsResolver, KnowsItsTokens) {
@@ -67,9 +66,9 @@ TEST(CredentialsResolver, NobodyElseIsLetIn) {
     EXPECT_EQ(resolver->Resolve(metadata).status().code(), absl::StatusCode::kUnauthenticated);
   }
   // The name in the metadata does not override the token.
-  EXPECT_EQ(*resolver->Resolve({{"authorization", "Bearer alpha-token"},
-                                {"deltafill-tenant", "beta"}}),
-            "alpha");
+  EXPECT_EQ(
+      *resolver->Resolve({{"authorization", "Bearer alpha-token"}, {"deltafill-tenant", "beta"}}),
+      "alpha");
 }
 
 TEST(CredentialsResolver, BadFilesNameTheLine) {
@@ -103,8 +102,9 @@ TEST(CredentialsResolver, ReadsItsFile) {
 }
 
 TEST(ListenAddress, LoopbackIsRecognised) {
-  for (const char* address : {"127.0.0.1:1", "127.1.2.3:0", "localhost:80", "[::1]:80", "::1",
-                              "unix:/tmp/x", "unix-abstract:x", "ipv4:127.0.0.1:1", "dns:///localhost:1"}) {
+  for (const char* address :
+       {"127.0.0.1:1", "127.1.2.3:0", "localhost:80", "[::1]:80", "::1", "unix:/tmp/x",
+        "unix-abstract:x", "ipv4:127.0.0.1:1", "dns:///localhost:1"}) {
     EXPECT_TRUE(IsLoopbackAddress(address)) << address;
   }
   for (const char* address : {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "127.example.org:1", ":1", "",

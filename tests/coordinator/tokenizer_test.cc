@@ -53,10 +53,11 @@ TEST(BytesTokenizer, EmptyText) { EXPECT_TRUE(Bytes()->Encode("")->empty()); }
 
 TEST(NewTokenizer, RefusesWhatItCannotUse) {
   EXPECT_EQ(NewTokenizer("bpe", "{}").status().code(), absl::StatusCode::kUnimplemented);
-  for (const char* file : {"", "[]", "{", R"({"kind": "bpe"})", R"({"special_tokens": []})",
-                           R"({"special_tokens": {"<x>": 255}})", R"({"special_tokens": {"<x>": -1}})",
-                           R"({"special_tokens": {"<x>": "256"}})", R"({"special_tokens": {"": 256}})",
-                           R"({"special_tokens": {"<x>": 4294967296}})"}) {
+  for (const char* file :
+       {"", "[]", "{", R"({"kind": "bpe"})", R"({"special_tokens": []})",
+        R"({"special_tokens": {"<x>": 255}})", R"({"special_tokens": {"<x>": -1}})",
+        R"({"special_tokens": {"<x>": "256"}})", R"({"special_tokens": {"": 256}})",
+        R"({"special_tokens": {"<x>": 4294967296}})"}) {
     EXPECT_EQ(NewTokenizer("bytes", file).status().code(), absl::StatusCode::kInvalidArgument)
         << file;
   }
