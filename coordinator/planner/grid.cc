@@ -4,7 +4,7 @@
 
 #include "statestore/identity.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 GridTimes SimulateGrid(std::span<const TokenRange> ranges, std::span<const uint32_t> placement,
                        std::span<const WorkerSlot> slots, uint32_t layers) {
@@ -55,4 +55,4 @@ std::vector<TokenRange> CutRanges(uint64_t first_token, uint64_t end_token, uint
   return ranges;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

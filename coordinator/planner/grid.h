@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 // Measured by a worker at start: a range of n tokens takes layer_fixed_s + n * layer_token_s at a
 // layer.
@@ -58,6 +58,6 @@ double RangeSeconds(const WorkerCosts& costs, uint64_t token_count, uint32_t lay
 std::vector<TokenRange> CutRanges(uint64_t first_token, uint64_t end_token, uint64_t range_tokens,
                                   uint64_t range_tokens_max);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_PLANNER_GRID_H_

@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "statestore/identity.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 struct Candidate {
@@ -206,4 +206,4 @@ absl::StatusOr<PrefillPlan> Plan(const PlanProblem& problem, std::span<const Wor
   return plan;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

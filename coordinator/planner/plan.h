@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "coordinator/planner/grid.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 struct PlanProblem {
   uint64_t first_token = 0;  // a multiple of 64
@@ -46,6 +46,6 @@ struct PrefillPlan {
 absl::StatusOr<PrefillPlan> Plan(const PlanProblem& problem, std::span<const WorkerSlot> slots,
                                  const PlanOptions& options);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_PLANNER_PLAN_H_

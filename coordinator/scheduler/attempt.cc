@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/scheduler/scheduler.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 Scheduler::Scheduler(const SchedulerOptions& options, Clock clock, SchedulerOutput* output)
     : options_(options), clock_(std::move(clock)), output_(output) {}
@@ -181,4 +181,4 @@ void Scheduler::Finish(PromptState& prompt, const absl::Status& status,
   observer->OnFinished(status, timings, finish_reason);
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

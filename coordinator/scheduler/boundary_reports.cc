@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/scheduler/scheduler.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 std::vector<PartId> PartIds(const std::vector<PartReceipt>& parts) {
@@ -88,4 +88,4 @@ void Scheduler::PruneRecovery(PrefillState& prefill) {
   }
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -27,7 +27,7 @@
 
 #include "coordinator/scheduler/scheduler.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 bool Scheduler::HasStarted(const PromptState& prompt, uint32_t range) const {
   const PrefillState& prefill = *prompt.prefill;
@@ -135,4 +135,4 @@ void Scheduler::NoteFront(const WorkerState& worker) {
   }
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

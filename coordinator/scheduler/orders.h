@@ -13,7 +13,7 @@
 #include "coordinator/planner/grid.h"
 #include "coordinator/prompt_engine.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 using WorkerNumber = uint32_t;  // unique for the life of the coordinator
 
@@ -97,6 +97,6 @@ class SchedulerOutput {
   virtual void ReleaseLeases(const std::vector<uint64_t>& lease_ids) = 0;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_SCHEDULER_ORDERS_H_

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/scheduler/scheduler.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 PromptState* Scheduler::FindCurrent(const AttemptRef& attempt) {
   const auto found = prompts_.find(attempt.prompt);
@@ -117,4 +117,4 @@ void Scheduler::OnAttemptFailed(WorkerNumber number, const AttemptRef& attempt,
   Settle();
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -25,7 +25,7 @@
 #include "absl/status/statusor.h"
 #include "coordinator/scheduler/state.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 // Why a worker gave an attempt up, as it reported.
 struct AttemptFailure {
@@ -148,6 +148,6 @@ class Scheduler {
   PromptNumber prompt_last_ = 0;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_SCHEDULER_SCHEDULER_H_

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/scheduler/scheduler.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 bool Scheduler::StartSingleWork(PromptState& prompt) {
   std::optional<std::pair<std::pair<size_t, double>, WorkerNumber>> least;
@@ -89,4 +89,4 @@ void Scheduler::OnExportReady(WorkerNumber worker, const AttemptRef& attempt,
   Settle();
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -15,7 +15,7 @@
 #include "coordinator/prompt_engine.h"
 #include "coordinator/scheduler/orders.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 struct SchedulerOptions {
   PlanOptions plan;
@@ -119,6 +119,6 @@ struct PromptState {
   std::unique_ptr<SingleWorkState> single;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_SCHEDULER_STATE_H_

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/scheduler/scheduler.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 absl::Status CheckStart(const StartState& start) {
@@ -161,4 +161,4 @@ void Scheduler::Settle() {
   SendDrainOrders();
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

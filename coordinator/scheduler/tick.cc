@@ -4,7 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "coordinator/scheduler/scheduler.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 void Scheduler::Tick() {
   const double now_s = clock_();
@@ -47,4 +47,4 @@ void Scheduler::Tick() {
   if (!due.empty()) Settle();
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/scheduler/scheduler.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 void Scheduler::AttachWorker(const WorkerProfile& profile) {
   WorkerState& worker = workers_[profile.number];
@@ -168,4 +168,4 @@ uint32_t Scheduler::PromptsRunning() const {
   return static_cast<uint32_t>(prompts_.size() - queue_.size());
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -4,7 +4,7 @@
 
 #include "proto/status_conversion.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 AttachStream* AttachStream::Start(grpc::CallbackServerContext* context, ReadHandler on_read) {
   const std::shared_ptr<AttachStream> stream(new AttachStream(context, std::move(on_read)));
@@ -81,4 +81,4 @@ void AttachStream::OnWriteDone(bool ok) {
 
 void AttachStream::OnDone() { const std::shared_ptr<AttachStream> last = std::move(self_); }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -14,7 +14,7 @@
 #include "coordinator/scheduler/orders.h"
 #include "proto/worker.pb.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 // Keeps itself alive until gRPC is done with it.
 class AttachStream final : public grpc::ServerBidiReactor<v1::WorkerEvent, v1::WorkerCommand>,
@@ -65,6 +65,6 @@ class AttachStream final : public grpc::ServerBidiReactor<v1::WorkerEvent, v1::W
   absl::Status final_status_;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_WORKERS_ATTACH_STREAM_H_

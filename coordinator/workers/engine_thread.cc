@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 double SteadySeconds() {
@@ -144,4 +144,4 @@ uint32_t EngineThread::PromptsQueued() const {
   return Ask<uint32_t>([](const Scheduler& s) { return s.PromptsQueued(); });
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

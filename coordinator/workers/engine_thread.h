@@ -15,7 +15,7 @@
 #include "coordinator/prompt_engine.h"
 #include "coordinator/scheduler/scheduler.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 // Thread-safe.
 class EngineThread final : public PromptEngine {
@@ -71,6 +71,6 @@ class EngineThread final : public PromptEngine {
   std::thread thread_;  // last
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_WORKERS_ENGINE_THREAD_H_

@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 // With a store that is away for long, what has gathered beyond this is left to run out.
@@ -76,4 +76,4 @@ void LeaseThread::Call(const char* what, const std::vector<uint64_t>& lease_ids,
   }
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

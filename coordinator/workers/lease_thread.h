@@ -12,7 +12,7 @@
 
 #include "statestore/store.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 // Thread-safe; never blocks. A call that fails is logged and not repeated: leases that are not
 // released end by themselves, and renewals come again long before a lease runs out.
@@ -40,6 +40,6 @@ class LeaseThread {
   std::thread thread_;              // last
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_WORKERS_LEASE_THREAD_H_

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "statestore/identity.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 absl::Status Invalid(const std::string& message) { return absl::InvalidArgumentError(message); }
@@ -88,4 +88,4 @@ const WorkerProfile* WorkerRegistry::Find(WorkerNumber worker) const {
   return found == profiles_.end() ? nullptr : &found->second;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "coordinator/scheduler/orders.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 inline constexpr uint32_t kWorkerProtocol = 1;
 inline constexpr size_t kWorkerNameBytesMax = 128;
@@ -36,6 +36,6 @@ class WorkerRegistry {
   WorkerNumber last_ = 0;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_WORKERS_REGISTRY_H_

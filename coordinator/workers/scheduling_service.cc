@@ -10,7 +10,7 @@
 #include "coordinator/workers/worker_hub.h"
 #include "proto/worker.grpc.pb.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 absl::Status Check(const SchedulingOptions& options) {
@@ -97,4 +97,4 @@ absl::StatusOr<std::unique_ptr<SchedulingService>> StartScheduling(const Schedul
       options.log ? options.log : std::function<void(const std::string&)>(WriteLine));
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -19,7 +19,7 @@ namespace grpc {
 class Service;
 }
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 struct SchedulingOptions {
   SchedulerOptions scheduler;
@@ -59,6 +59,6 @@ class SchedulingService {
 absl::StatusOr<std::unique_ptr<SchedulingService>> StartScheduling(const SchedulingOptions& options,
                                                                    StateStore* store);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_WORKERS_SCHEDULING_SERVICE_H_

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/workers/worker_messages.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 void WorkerHub::HandleRead(const std::shared_ptr<AttachStream>& stream, bool ok,
                            Scheduler& scheduler) {
@@ -94,4 +94,4 @@ void WorkerHub::CloseWorker(WorkerNumber worker, const absl::Status& reason) {
   Detach(worker, reason, true);
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

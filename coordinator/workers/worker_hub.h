@@ -15,7 +15,7 @@
 #include "coordinator/workers/lease_thread.h"
 #include "coordinator/workers/registry.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 // Everything on the engine thread.
 class WorkerHub final : public SchedulerOutput {
@@ -48,6 +48,6 @@ class WorkerHub final : public SchedulerOutput {
   std::map<WorkerNumber, std::shared_ptr<AttachStream>> streams_;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_WORKERS_WORKER_HUB_H_

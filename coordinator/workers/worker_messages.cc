@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/worker.pb.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "tokens travel as they lie in memory");
@@ -264,4 +264,4 @@ absl::Status DeliverEvent(WorkerNumber worker, const v1::WorkerEvent& event, Sch
   return absl::InvalidArgumentError("event: unknown");
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

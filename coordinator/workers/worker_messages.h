@@ -15,7 +15,7 @@ class WorkerEvent;
 class WorkerHello;
 }  // namespace deltafill::v1
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 // INVALID_ARGUMENT naming the field if a value has no form at all (a fingerprint that is not 32
 // bytes); the registry judges the rest.
@@ -27,6 +27,6 @@ void WriteCommand(const WorkerOrder& order, v1::WorkerCommand* command);
 // second hello included: the worker must not be trusted any further.
 absl::Status DeliverEvent(WorkerNumber worker, const v1::WorkerEvent& event, Scheduler& scheduler);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_WORKERS_WORKER_MESSAGES_H_

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-namespace deltafill::test {
+namespace deltafill::coordinator::test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -176,4 +176,4 @@ absl::Status FakeAttachedWorker::Join() {
   return status_;
 }
 
-}  // namespace deltafill::test
+}  // namespace deltafill::coordinator::test

@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "proto/worker.grpc.pb.h"
 
-namespace deltafill::test {
+namespace deltafill::coordinator::test {
 
 inline constexpr uint32_t kFakeVocabulary = 3;
 
@@ -66,6 +66,6 @@ class FakeAttachedWorker {
   std::thread heart_;
 };
 
-}  // namespace deltafill::test
+}  // namespace deltafill::coordinator::test
 
 #endif  // DELTAFILL_TESTS_COORDINATOR_ATTACHED_WORKER_H_

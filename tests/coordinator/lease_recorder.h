@@ -9,7 +9,7 @@
 
 #include "statestore/store.h"
 
-namespace deltafill::test {
+namespace deltafill::coordinator::test {
 
 // Thread-safe.
 class LeaseRecorder final : public StateStore {
@@ -62,6 +62,6 @@ class LeaseRecorder final : public StateStore {
   std::multiset<uint64_t> renewed_;
 };
 
-}  // namespace deltafill::test
+}  // namespace deltafill::coordinator::test
 
 #endif  // DELTAFILL_TESTS_COORDINATOR_LEASE_RECORDER_H_

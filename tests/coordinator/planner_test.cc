@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 WorkerSlot Slot(double token_s = 1e-5, double fixed_s = 1e-4, uint64_t range_tokens_max = 8192) {
@@ -213,4 +213,4 @@ TEST(Plan, RefusesWhatIsMalformed) {
 }
 
 }  // namespace
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
@@ -78,4 +78,4 @@ TEST(WorkerRegistry, RefusalsNameTheField) {
 }
 
 }  // namespace
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -4,7 +4,7 @@
 
 #include "tests/coordinator/scheduler_harness.h"
 
-namespace deltafill::test {
+namespace deltafill::coordinator::test {
 namespace {
 
 using ::testing::Contains;
@@ -137,4 +137,4 @@ TEST(SchedulerDecode, FinishAllEndsEverything) {
 }
 
 }  // namespace
-}  // namespace deltafill::test
+}  // namespace deltafill::coordinator::test

@@ -15,7 +15,7 @@
 #include "coordinator/scheduler/scheduler.h"
 #include "tests/coordinator/simulated_cluster.h"
 
-namespace deltafill::test {
+namespace deltafill::coordinator::test {
 
 class SchedulerHarness final : public SchedulerOutput {
  public:
@@ -137,6 +137,6 @@ class SchedulerHarness final : public SchedulerOutput {
   Scheduler scheduler;
 };
 
-}  // namespace deltafill::test
+}  // namespace deltafill::coordinator::test
 
 #endif  // DELTAFILL_TESTS_COORDINATOR_SCHEDULER_HARNESS_H_

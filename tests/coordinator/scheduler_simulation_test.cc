@@ -12,7 +12,7 @@
 
 #include "tests/coordinator/simulated_cluster.h"
 
-namespace deltafill::test {
+namespace deltafill::coordinator::test {
 namespace {
 
 struct Submitted {
@@ -255,4 +255,4 @@ TEST(SchedulerSimulation, ShortPromptIsNotStuckBehindALongOne) {
 }
 
 }  // namespace
-}  // namespace deltafill::test
+}  // namespace deltafill::coordinator::test

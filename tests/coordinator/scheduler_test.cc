@@ -4,7 +4,7 @@
 
 #include "tests/coordinator/scheduler_harness.h"
 
-namespace deltafill::test {
+namespace deltafill::coordinator::test {
 namespace {
 
 using ::testing::Contains;
@@ -357,4 +357,4 @@ TEST(Scheduler, DrainedWorkerFinishesWhatWasPromised) {
 }
 
 }  // namespace
-}  // namespace deltafill::test
+}  // namespace deltafill::coordinator::test

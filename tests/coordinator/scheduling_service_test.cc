@@ -17,9 +17,10 @@
 #include "tests/coordinator/lease_recorder.h"
 #include "tests/testing/random.h"
 
-namespace deltafill::test {
+namespace deltafill::coordinator::test {
 namespace {
 
+using deltafill::test::Random;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
@@ -371,4 +372,4 @@ TEST(StartScheduling, RefusesImpossibleOptions) {
 }
 
 }  // namespace
-}  // namespace deltafill::test
+}  // namespace deltafill::coordinator::test

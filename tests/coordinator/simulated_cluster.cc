@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace deltafill::test {
+namespace deltafill::coordinator::test {
 namespace {
 
 constexpr double kTickS = 0.25;
@@ -193,4 +193,4 @@ void SimulatedCluster::CheckBounds() {
   }
 }
 
-}  // namespace deltafill::test
+}  // namespace deltafill::coordinator::test

@@ -22,7 +22,9 @@
 #include "coordinator/scheduler/scheduler.h"
 #include "tests/testing/random.h"
 
-namespace deltafill::test {
+namespace deltafill::coordinator::test {
+
+using deltafill::test::Random;
 
 inline constexpr uint32_t kSimulatedVocabulary = 4;
 
@@ -161,6 +163,6 @@ class SimulatedCluster final : public SchedulerOutput {
   std::vector<std::string> faults_;
 };
 
-}  // namespace deltafill::test
+}  // namespace deltafill::coordinator::test
 
 #endif  // DELTAFILL_TESTS_COORDINATOR_SIMULATED_CLUSTER_H_

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/coordinator/simulated_cluster.h"
 
-namespace deltafill::test {
+namespace deltafill::coordinator::test {
 namespace {
 
 uint64_t BoundaryOf(const PartId& part) {
@@ -247,4 +247,4 @@ void SimulatedCluster::ReportDrainedIfIdle(WorkerNumber number) {
   });
 }
 
-}  // namespace deltafill::test
+}  // namespace deltafill::coordinator::test
