@@ -74,6 +74,7 @@ class EngineStore final : public StateStore {
   absl::Status RebuildParts();
   absl::Status RebuildStates();
   void RebuildState(std::string_view key, std::string_view value);
+  bool IsKeyOf(std::string_view key, const Manifest& manifest);
   void RunSweeps();
   void Log(const std::string& line) const;
 
@@ -153,6 +154,10 @@ class EngineStore final : public StateStore {
   uint64_t quarantined_parts_ = 0;
   uint64_t determinism_mismatches_ = 0;
   bool stopping_ = false;
+
+  // Used while opening only.
+  std::string rebuilt_tenant_;
+  std::string rebuilt_prefix_;
 
   std::mutex salt_mutex_;  // one maker of salts at a time; taken before mutex_
   std::thread sweeper_;

@@ -131,7 +131,8 @@ absl::Status EngineStore::RebuildStates() {
 
 void EngineStore::RebuildState(std::string_view key, std::string_view value) {
   const absl::StatusOr<Manifest> manifest = DecodeManifest(value);
-  if (!manifest.ok() || ManifestKey(manifest->tenant, manifest->state) != key) {
+  const bool placed = manifest.ok() && IsKeyOf(key, *manifest);
+  if (!placed) {
     // Unreadable, so nobody can name its parts: it is a miss, and the sweep takes them.
     Log(absl::StrCat("a manifest is damaged and is dropped: ", manifest.status().ToString()));
     return;
@@ -152,6 +153,16 @@ void EngineStore::RebuildState(std::string_view key, std::string_view value) {
     damage_[part.id] = "is missing";
   }
   AddReferences(*manifest, manifest->pinned);
+}
+
+// The tenant's prefix is a hash; manifests of one tenant follow each other, so it is kept.
+bool EngineStore::IsKeyOf(std::string_view key, const Manifest& manifest) {
+  if (rebuilt_tenant_ != manifest.tenant) {
+    rebuilt_tenant_ = manifest.tenant;
+    rebuilt_prefix_ = ManifestKeyPrefix(manifest.tenant);
+  }
+  return key.size() == rebuilt_prefix_.size() + sizeof(StateId) &&
+         key.starts_with(rebuilt_prefix_) && key.ends_with(manifest.state.view());
 }
 
 void EngineStore::RunSweeps() {

@@ -27,8 +27,7 @@ class Sha256 {
  private:
   void Start();
 
-  void* context_;    // EVP_MD_CTX
-  void* algorithm_;  // EVP_MD, fetched once: an implicit fetch costs more than hashing a block
+  void* context_;  // EVP_MD_CTX
 };
 
 }  // namespace deltafill
