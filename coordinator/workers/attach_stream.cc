@@ -1,29 +1,69 @@
 #include "coordinator/workers/attach_stream.h"
 
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
+#include <mutex>
 #include <utility>
 
 #include "proto/status_conversion.h"
+#include "proto/worker.pb.h"
 
 namespace deltafill::coordinator {
+namespace {
 
-AttachStream* AttachStream::Start(grpc::CallbackServerContext* context, ReadHandler on_read) {
-  const std::shared_ptr<AttachStream> stream(new AttachStream(context, std::move(on_read)));
-  stream->self_ = stream;
-  stream->StartRead(&stream->event_);
-  return stream.get();
+using Reactor = grpc::ServerBidiReactor<v1::WorkerEvent, v1::WorkerCommand>;
+
+class AttachReactor final : public Reactor,
+                            public AttachStream,
+                            public std::enable_shared_from_this<AttachReactor> {
+ public:
+  AttachReactor(grpc::CallbackServerContext* context, ReadHandler on_read)
+      : context_(context), on_read_(std::move(on_read)) {}
+  ~AttachReactor() override = default;
+
+  void StartOwned(std::shared_ptr<AttachReactor> self);
+  const v1::WorkerEvent& event() const override { return event_; }
+  void ReadNext() override;
+  void Write(const v1::WorkerCommand& command) override;
+  void Close(const absl::Status& status, bool cancel) override;
+  bool closing() const override;
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnDone() override;
+
+ private:
+  grpc::CallbackServerContext* const context_;
+  const ReadHandler on_read_;
+  std::shared_ptr<AttachReactor> self_;  // until OnDone
+  v1::WorkerEvent event_;
+
+  mutable std::mutex mutex_;
+  // Under mutex_; the front one stays in place while it is being written.
+  std::deque<v1::WorkerCommand> outgoing_;
+  bool writing_ = false;
+  bool broken_ = false;  // a write failed
+  bool closing_ = false;
+  absl::Status final_status_;
+};
+
+void AttachReactor::StartOwned(std::shared_ptr<AttachReactor> self) {
+  self_ = std::move(self);
+  StartRead(&event_);
 }
 
-void AttachStream::ReadNext() {
+void AttachReactor::ReadNext() {
   event_.Clear();
   StartRead(&event_);
 }
 
-void AttachStream::Write(v1::WorkerCommand command) {
+void AttachReactor::Write(const v1::WorkerCommand& command) {
   const v1::WorkerCommand* next = nullptr;
   {
     const std::lock_guard lock(mutex_);
     if (closing_ || broken_) return;
-    outgoing_.push_back(std::move(command));
+    outgoing_.push_back(command);
     if (!writing_) {
       writing_ = true;
       next = &outgoing_.front();
@@ -32,7 +72,7 @@ void AttachStream::Write(v1::WorkerCommand command) {
   if (next != nullptr) StartWrite(next);
 }
 
-void AttachStream::Close(const absl::Status& status, bool cancel) {
+void AttachReactor::Close(const absl::Status& status, bool cancel) {
   bool finish = false;
   {
     const std::lock_guard lock(mutex_);
@@ -48,14 +88,14 @@ void AttachStream::Close(const absl::Status& status, bool cancel) {
   }
 }
 
-bool AttachStream::closing() const {
+bool AttachReactor::closing() const {
   const std::lock_guard lock(mutex_);
   return closing_;
 }
 
-void AttachStream::OnReadDone(bool ok) { on_read_(shared_from_this(), ok); }
+void AttachReactor::OnReadDone(bool ok) { on_read_(shared_from_this(), ok); }
 
-void AttachStream::OnWriteDone(bool ok) {
+void AttachReactor::OnWriteDone(bool ok) {
   const v1::WorkerCommand* next = nullptr;
   bool finish = false;
   {
@@ -79,6 +119,14 @@ void AttachStream::OnWriteDone(bool ok) {
   }
 }
 
-void AttachStream::OnDone() { const std::shared_ptr<AttachStream> last = std::move(self_); }
+void AttachReactor::OnDone() { const std::shared_ptr<AttachReactor> last = std::move(self_); }
+
+}  // namespace
+
+Reactor* AttachStream::Start(grpc::CallbackServerContext* context, ReadHandler on_read) {
+  const auto stream = std::make_shared<AttachReactor>(context, std::move(on_read));
+  stream->StartOwned(stream);
+  return stream.get();
+}
 
 }  // namespace deltafill::coordinator

@@ -1,10 +1,13 @@
 #include "coordinator/workers/scheduling_service.h"
 
+#include <grpcpp/grpcpp.h>
+
 #include <chrono>
 #include <iostream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/workers/attach_stream.h"
 #include "coordinator/workers/engine_thread.h"
 #include "coordinator/workers/lease_thread.h"
 #include "coordinator/workers/worker_hub.h"

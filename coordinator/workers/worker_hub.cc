@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/workers/worker_messages.h"
+#include "proto/worker.pb.h"
 
 namespace deltafill::coordinator {
 
@@ -48,7 +49,7 @@ void WorkerHub::Attach(const std::shared_ptr<AttachStream>& stream, Scheduler& s
   v1::WorkerCommand command;
   command.mutable_welcome()->set_worker(profile->number);
   command.mutable_welcome()->set_heartbeat_ms(heartbeat_ms_);
-  stream->Write(std::move(command));
+  stream->Write(command);
   log_(absl::StrCat("worker ", profile->name, " attached: ", profile->model.name, ", ",
                     profile->device));
   scheduler.AttachWorker(*profile);
@@ -87,7 +88,7 @@ void WorkerHub::Send(WorkerNumber worker, const WorkerOrder& order) {
   if (found == streams_.end()) return;
   v1::WorkerCommand command;
   WriteCommand(order, &command);
-  found->second->Write(std::move(command));
+  found->second->Write(command);
 }
 
 void WorkerHub::CloseWorker(WorkerNumber worker, const absl::Status& reason) {
