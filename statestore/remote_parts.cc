@@ -1,8 +1,11 @@
 #include "statestore/remote_parts.h"
 
+#include <grpcpp/support/sync_stream.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "proto/statestore.grpc.pb.h"
 #include "proto/status_conversion.h"
 #include "statestore/wire_limits.h"
 
@@ -15,14 +18,15 @@ absl::Status Garbled(const std::string& what) {
 
 }  // namespace
 
-absl::StatusOr<PartReceipt> PutRemotePart(v1::StateStoreService::Stub* stub,
-                                          grpc::ClientContext* context, std::string_view tenant,
-                                          const PartHeader& header, LayerPayloads payloads) {
+absl::StatusOr<PartReceipt> SendPart(grpc::ClientWriter<v1::PutPartRequest>* writer,
+                                     const v1::PutPartResponse& response, std::string_view tenant,
+                                     const PartHeader& header, LayerPayloads payloads) {
   const absl::StatusOr<std::string> encoded_header = EncodePartHeader(header, payloads);
-  if (!encoded_header.ok()) return encoded_header.status();
-  v1::PutPartResponse response;
-  const std::unique_ptr<grpc::ClientWriter<v1::PutPartRequest>> writer =
-      stub->PutPart(context, &response);
+  if (!encoded_header.ok()) {
+    writer->WritesDone();
+    (void)writer->Finish();
+    return encoded_header.status();
+  }
   v1::PutPartRequest request;
   request.mutable_start()->set_tenant(std::string(tenant));
   request.mutable_start()->set_part_header(*encoded_header);
@@ -48,13 +52,7 @@ absl::StatusOr<PartReceipt> PutRemotePart(v1::StateStoreService::Stub* stub,
   return receipt;
 }
 
-absl::StatusOr<Part> GetRemotePart(v1::StateStoreService::Stub* stub, grpc::ClientContext* context,
-                                   const PartId& id, std::span<const uint32_t> layers) {
-  v1::GetPartRequest request;
-  request.set_part_id(std::string(id.view()));
-  request.mutable_layers()->Add(layers.begin(), layers.end());
-  const std::unique_ptr<grpc::ClientReader<v1::GetPartResponse>> reader =
-      stub->GetPart(context, request);
+absl::StatusOr<Part> ReceivePart(grpc::ClientReader<v1::GetPartResponse>* reader) {
   v1::GetPartResponse response;
   if (!reader->Read(&response)) {
     const absl::Status status = FromGrpcStatus(reader->Finish());
@@ -62,23 +60,23 @@ absl::StatusOr<Part> GetRemotePart(v1::StateStoreService::Stub* stub, grpc::Clie
   }
   const absl::StatusOr<DecodedPart> decoded = DecodePartHeader(response.part_header());
   Part part;
+  bool surplus = !decoded.ok();
   if (decoded.ok()) {
     part.header = decoded->header;
     part.payload.reserve(part.header.PayloadBytes());
   }
   while (reader->Read(&response)) {
     const std::span<const std::byte> chunk = std::as_bytes(std::span(response.chunk()));
-    if (chunk.size() > part.payload.capacity() - part.payload.size()) {
-      context->TryCancel();
-      break;
-    }
+    surplus = surplus || chunk.size() > part.header.PayloadBytes() - part.payload.size();
+    if (surplus) continue;  // reads on to the end, and keeps nothing
     part.payload.insert(part.payload.end(), chunk.begin(), chunk.end());
   }
   const absl::Status status = FromGrpcStatus(reader->Finish());
-  if (!status.ok() && !absl::IsCancelled(status)) return status;
+  if (!status.ok()) return status;
   if (!decoded.ok()) return Garbled(std::string(decoded.status().message()));
   const uint64_t layer_bytes = part.header.LayerBytes();
-  if (part.payload.size() != part.header.PayloadBytes()) return Garbled("its size does not match");
+  if (surplus || part.payload.size() != part.header.PayloadBytes())
+    return Garbled("its size does not match");
   for (size_t i = 0; i < part.header.layers.size(); ++i) {
     const std::span<const std::byte> payload(part.payload.data() + i * layer_bytes, layer_bytes);
     if (absl::Status verified = VerifyPartLayer(*decoded, i, payload); !verified.ok()) {

@@ -2,21 +2,32 @@
 #ifndef DELTAFILL_STATESTORE_REMOTE_PARTS_H_
 #define DELTAFILL_STATESTORE_REMOTE_PARTS_H_
 
-#include <grpcpp/client_context.h>
-
 #include "absl/status/statusor.h"
-#include "proto/statestore.grpc.pb.h"
 #include "statestore/store.h"
+
+namespace grpc {
+template <class W>
+class ClientWriter;
+template <class R>
+class ClientReader;
+}  // namespace grpc
 
 namespace deltafill {
 
-absl::StatusOr<PartReceipt> PutRemotePart(v1::StateStoreService::Stub* stub,
-                                          grpc::ClientContext* context, std::string_view tenant,
-                                          const PartHeader& header, LayerPayloads payloads);
+namespace v1 {
+class GetPartResponse;
+class PutPartRequest;
+class PutPartResponse;
+}  // namespace v1
 
-// Verifies the checksums again: UNAVAILABLE if the bytes were damaged on the way.
-absl::StatusOr<Part> GetRemotePart(v1::StateStoreService::Stub* stub, grpc::ClientContext* context,
-                                   const PartId& id, std::span<const uint32_t> layers);
+// Finishes the call; response is what the writer was opened with.
+absl::StatusOr<PartReceipt> SendPart(grpc::ClientWriter<v1::PutPartRequest>* writer,
+                                     const v1::PutPartResponse& response, std::string_view tenant,
+                                     const PartHeader& header, LayerPayloads payloads);
+
+// Finishes the call. Verifies the checksums again: UNAVAILABLE if the bytes were damaged on the
+// way.
+absl::StatusOr<Part> ReceivePart(grpc::ClientReader<v1::GetPartResponse>* reader);
 
 }  // namespace deltafill
 

@@ -1,5 +1,7 @@
 #include "statestore/remote_retry.h"
 
+#include <grpcpp/client_context.h>
+
 #include <array>
 #include <thread>
 

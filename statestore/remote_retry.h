@@ -2,12 +2,14 @@
 #ifndef DELTAFILL_STATESTORE_REMOTE_RETRY_H_
 #define DELTAFILL_STATESTORE_REMOTE_RETRY_H_
 
-#include <grpcpp/client_context.h>
-
 #include <chrono>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+
+namespace grpc {
+class ClientContext;
+}
 
 namespace deltafill {
 

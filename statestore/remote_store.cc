@@ -49,16 +49,21 @@ class RemoteStore final : public StateStore {
                                       LayerPayloads payloads) override {
     absl::StatusOr<PartReceipt> receipt = absl::UnavailableError("not called");
     (void)CallWithRetries(kDataDeadline, [&](grpc::ClientContext* context) {
-      receipt = PutRemotePart(stub_.get(), context, tenant, header, payloads);
+      v1::PutPartResponse response;
+      const auto writer = stub_->PutPart(context, &response);
+      receipt = SendPart(writer.get(), response, tenant, header, payloads);
       return receipt.status();
     });
     return receipt;
   }
 
   absl::StatusOr<Part> GetPart(const PartId& id, std::span<const uint32_t> layers) override {
+    v1::GetPartRequest request;
+    request.set_part_id(std::string(id.view()));
+    request.mutable_layers()->Add(layers.begin(), layers.end());
     absl::StatusOr<Part> part = absl::UnavailableError("not called");
     const absl::Status status = CallWithRetries(kDataDeadline, [&](grpc::ClientContext* context) {
-      part = GetRemotePart(stub_.get(), context, id, layers);
+      part = ReceivePart(stub_->GetPart(context, request).get());
       return part.status();
     });
     if (!status.ok()) return status;

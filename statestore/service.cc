@@ -1,5 +1,7 @@
 #include "statestore/service.h"
 
+#include <grpcpp/impl/service_type.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"

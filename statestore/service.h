@@ -2,11 +2,13 @@
 #ifndef DELTAFILL_STATESTORE_SERVICE_H_
 #define DELTAFILL_STATESTORE_SERVICE_H_
 
-#include <grpcpp/impl/service_type.h>
-
 #include <memory>
 
 #include "statestore/store.h"
+
+namespace grpc {
+class Service;  // callers that keep one include grpcpp/impl/service_type.h
+}
 
 namespace deltafill {
 

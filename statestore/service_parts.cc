@@ -1,10 +1,12 @@
 #include "statestore/service_parts.h"
 
 #include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/support/sync_stream.h>
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "proto/statestore.pb.h"
 #include "statestore/wire_limits.h"
 
 namespace deltafill {

@@ -2,14 +2,27 @@
 #ifndef DELTAFILL_STATESTORE_SERVICE_PARTS_H_
 #define DELTAFILL_STATESTORE_SERVICE_PARTS_H_
 
-#include <grpcpp/support/sync_stream.h>
+#include <string>
 
 #include "absl/status/status.h"
-#include "proto/statestore.pb.h"
 #include "statestore/byte_gate.h"
 #include "statestore/store.h"
 
+namespace grpc {
+template <class R>
+class ServerReader;
+template <class W>
+class ServerWriter;
+}  // namespace grpc
+
 namespace deltafill {
+
+namespace v1 {
+class GetPartRequest;
+class GetPartResponse;
+class PutPartRequest;
+class PutPartResponse;
+}  // namespace v1
 
 // Thread-safe. The store is not owned.
 class PartCalls {

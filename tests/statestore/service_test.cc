@@ -2,6 +2,7 @@
 // away.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/service_type.h>
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,6 +1,7 @@
 // What every store must do, whatever keeps its bytes: RocksDB, memory, or a service far away.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/service_type.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
