@@ -73,6 +73,18 @@ __device__ __forceinline__ uint32_t MultiplyBf16(uint32_t x, uint32_t y) {
   return reinterpret_cast<const uint32_t&>(product);
 }
 
+// Stores to global memory that the compiler knows not to overlap shared memory.
+__device__ __forceinline__ void StoreGlobal(void* at, uint32_t x) {
+  asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(x));
+}
+__device__ __forceinline__ void StoreGlobal(void* at, uint2 x) {
+  asm volatile("st.global.v2.u32 [%0], {%1,%2};" ::"l"(at), "r"(x.x), "r"(x.y));
+}
+__device__ __forceinline__ void StoreGlobal(void* at, float4 x) {
+  asm volatile("st.global.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(at), "f"(x.x), "f"(x.y), "f"(x.z),
+               "f"(x.w));
+}
+
 // 16 bytes from global to shared memory, or zeros; complete after WaitCopies.
 __device__ __forceinline__ void CopyAsync16(uint32_t to, const void* from, bool present) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),

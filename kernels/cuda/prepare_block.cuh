@@ -33,17 +33,16 @@ __device__ __forceinline__ void PrepareBlock(const PrepareGroup<K>& group, const
   WaitCopies<0>();
   group.Sync();
   PrepareRowFactors<K>(group, task, scalars);
-  const int sub = group.thread / (K / 2);
   CumulatedDecay c;
   if (!IsChannelGate(group.in->gate)) group.Sync();  // row_gate
-  Cumulate<K>(group, task, scalars, sub, c);
+  Cumulate<K>(group, task, scalars, c);
   acquire();
   group.Sync();
-  const OuterDecays outer = CombineDecays<K>(group, task, sub);
-  if (s.fast_rows[sub] == kSubBlockRows) {
-    ScaleRows<K, true>(group, task, sub, outer, c);
+  const OuterDecays outer = CombineDecays<K>(group, task);
+  if (s.fast_rows[group.sub()] == kSubBlockRows) {
+    ScaleRows<K, true>(group, task, outer, c);
   } else {
-    ScaleRows<K, false>(group, task, sub, outer, c);
+    ScaleRows<K, false>(group, task, outer, c);
   }
   ClearUpperBlocks<K>(group, task);
   group.Sync();

@@ -8,7 +8,8 @@ namespace deltafill::kernels::cuda {
 
 // acc[16, 16] = rows of q or k in sub-block `row_sub` times the keys of sub-block `column_sub`,
 // with the decay between the two rows.
-template <int K>
+// `apart`: at least one sub-block lies between them.
+template <int K, bool apart>
 __device__ __forceinline__ void DecayedProducts(const PrepareGroup<K>& group, bool queries,
                                                 int row_sub, int column_sub,
                                                 float (&acc)[2][4]) {
@@ -21,7 +22,6 @@ __device__ __forceinline__ void DecayedProducts(const PrepareGroup<K>& group, bo
                                       (lane >> 4) * 8);
   const int column = column_sub * kSubBlockRows + (lane & 7) + ((lane >> 4) << 3);
   const uint32_t b_at = SharedAddress(columns + column * kStride + ((lane >> 3) & 1) * 8);
-  const bool apart = row_sub - column_sub > 1;
   const uint32_t* between =
       s.between[row_sub - column_sub == 3 ? 2 : column_sub] + (lane & 3);
 #pragma unroll
@@ -52,15 +52,21 @@ __device__ __forceinline__ void StoreProducts(const PrepareGroup<K>& group, cons
   for (int i = 0; i < 4; ++i) {
     const int row = row_sub * kSubBlockRows + (lane >> 2) + (i >> 1) * 8;
     const int column = column_sub * kSubBlockRows + (i & 1) * 8 + (lane & 3) * 2;
-    const float low = acc[i & 1][i & 2], high = acc[i & 1][(i & 2) + 1];
+    float low = acc[i & 1][i & 2], high = acc[i & 1][(i & 2) + 1];
+    if (row_sub == column_sub) {
+      const int last = queries ? row : row - 1;
+      low = column <= last ? low : 0.0f;
+      high = column < last ? high : 0.0f;
+    }
     if (queries) {
-      *reinterpret_cast<uint32_t*>(task.slot + SlotLayout<K>::kP +
-                                   TileOffset<kBlockRows>(row, column)) =
-          PackBf16(column <= row ? low : 0.0f, column + 1 <= row ? high : 0.0f);
+      StoreGlobal(task.slot + SlotLayout<K>::kP + TileOffset<kBlockRows>(row, column),
+                  PackBf16(low, high));
     } else {
+      // Linear attention corrects nothing: its A is zero, though its beta is 1. Products that
+      // overflowed belong to rows that are computed again, exactly.
       const float beta = group.in->delta ? s.beta[row] : 0.0f;
       *reinterpret_cast<float2*>(&s.a[row * PrepareShared<K>::kSquareStride + column]) =
-          make_float2(column < row ? beta * low : 0.0f, column + 1 < row ? beta * high : 0.0f);
+          make_float2(beta * low, beta * high);
     }
   }
 }
@@ -87,7 +93,11 @@ __device__ __forceinline__ void IntraBlockMatrices(const PrepareGroup<K>& group,
     bool queries;
     int row_sub, column_sub;
     place(index, queries, row_sub, column_sub);
-    DecayedProducts<K>(group, queries, row_sub, column_sub, acc[round]);
+    if (row_sub - column_sub > 1) {
+      DecayedProducts<K, true>(group, queries, row_sub, column_sub, acc[round]);
+    } else {
+      DecayedProducts<K, false>(group, queries, row_sub, column_sub, acc[round]);
+    }
   }
   group.Sync();
 #pragma unroll
@@ -186,8 +196,7 @@ __device__ __forceinline__ void InvertDiagonal(const PrepareGroup<K>& group, con
     const float* beta = &s.beta[sub * kSubBlockRows + pair];
     const int offset =
         TileOffset<kBlockRows>(sub * kSubBlockRows + row, sub * kSubBlockRows + pair);
-    *reinterpret_cast<uint32_t*>(task.slot + SlotLayout<K>::kT + offset) =
-        PackBf16(t.x * beta[0], t.y * beta[1]);
+    StoreGlobal(task.slot + SlotLayout<K>::kT + offset, PackBf16(t.x * beta[0], t.y * beta[1]));
   }
 }
 
@@ -260,10 +269,9 @@ __device__ __forceinline__ void InvertRow(const PrepareGroup<K>& group, const Bl
     for (int i = 0; i < 4; ++i) {
       const int row = row_sub * kSubBlockRows + (lane >> 2) + (i >> 1) * 8;
       const int at = column * kSubBlockRows + (i & 1) * 8 + (lane & 3) * 2;
-      *reinterpret_cast<uint32_t*>(task.slot + SlotLayout<K>::kT +
-                                   TileOffset<kBlockRows>(row, at)) =
-          PackBf16(product[i & 1][i & 2] * s.beta[at],
-                   product[i & 1][(i & 2) + 1] * s.beta[at + 1]);
+      StoreGlobal(task.slot + SlotLayout<K>::kT + TileOffset<kBlockRows>(row, at),
+                  PackBf16(product[i & 1][i & 2] * s.beta[at],
+                           product[i & 1][(i & 2) + 1] * s.beta[at + 1]));
     }
   }
 }
@@ -276,8 +284,8 @@ __device__ __forceinline__ void ClearUpperBlocks(const PrepareGroup<K>& group,
     const int row = index >> 3 & (kBlockRows - 1), column = (index & 7) * 8;
     if (column / kSubBlockRows <= row / kSubBlockRows) continue;
     const int matrix = index < kBlockRows * 8 ? SlotLayout<K>::kT : SlotLayout<K>::kP;
-    *reinterpret_cast<uint4*>(task.slot + matrix + TileOffset<kBlockRows>(row, column)) =
-        make_uint4(0, 0, 0, 0);
+    StoreGlobal(task.slot + matrix + TileOffset<kBlockRows>(row, column),
+                make_float4(0.0f, 0.0f, 0.0f, 0.0f));
   }
 }
 

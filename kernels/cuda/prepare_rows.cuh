@@ -24,18 +24,18 @@ __device__ __forceinline__ void RowNorms(const PrepareGroup<K>& group, const __n
   const int row = lane >> 2;
   if ((lane & 3) == row >> 1) {
     const float first = row & 1 ? low[1] : low[0], second = row & 1 ? high[3] : high[2];
-    factors[row * 2] = scale / sqrtf(first + 1e-6f);
-    factors[(row + 8) * 2] = scale / sqrtf(second + 1e-6f);
+    factors[row * 2] = scale * rsqrtf(first + 1e-6f);
+    factors[(row + 8) * 2] = scale * rsqrtf(second + 1e-6f);
   }
 }
 
 __device__ __forceinline__ float RowGate(GateKind gate, const BlockScalars& scalars) {
+  const float f = __bfloat162float(scalars.row_gate);
   if (gate == GateKind::kScalarSoftplus) {
     return Log2Decay<GateForm::kSoftplus>(
-        scalars.row_gate,
-        MakeGateConstants(GateForm::kSoftplus, scalars.a_log, scalars.bias[0], 0.0f));
+        f, MakeGateConstants(GateForm::kSoftplus, scalars.a_log, scalars.bias.x, 0.0f));
   }
-  return scalars.row_gate * kLog2E;
+  return f * kLog2E;
 }
 
 // beta, scalar gates and the L2 norms' factors.
@@ -51,7 +51,8 @@ __device__ __forceinline__ void PrepareRowFactors(const PrepareGroup<K>& group,
     const bool valid = row < task.valid_rows;
     float beta = in.delta ? 0.0f : 1.0f;
     if (in.delta && valid) {
-      beta = in.beta_is_logit ? 1.0f / (1.0f + Exp2(-scalars.beta * kLog2E)) : scalars.beta;
+      beta = __bfloat162float(scalars.beta);
+      if (in.beta_is_logit) beta = Reciprocal(1.0f + Exp2(-beta * kLog2E));
     }
     s.beta[row] = beta;
     if (!IsChannelGate(in.gate)) s.row_gate[row] = valid ? RowGate(in.gate, scalars) : 0.0f;
@@ -70,103 +71,160 @@ __device__ __forceinline__ void PrepareRowFactors(const PrepareGroup<K>& group,
   }
 }
 
-// Cumulated log2 decays of two channels over the 16 rows of a sub-block.
+inline constexpr int kThreadRows = kSubBlockRows / 2;
+
+// Log2 decays of a thread's four channels, cumulated from the sub-block's first row, over its 8
+// rows and to the sub-block's end.
 struct CumulatedDecay {
-  float rows[kSubBlockRows][2];
+  float rows[kThreadRows][4];
+  float end[4];
 };
 
-template <int K, GateForm form>
-__device__ __forceinline__ void CumulateChannels(const PrepareGroup<K>& group,
-                                                 const BlockTask& task,
-                                                 const BlockScalars& scalars, int sub,
-                                                 CumulatedDecay& c) {
+__device__ __forceinline__ void Unpack4(const __nv_bfloat16* from, float (&x)[4]) {
+  const uint2 pairs = *reinterpret_cast<const uint2*>(from);
+  x[0] = LowBf16(pairs.x);
+  x[1] = HighBf16(pairs.x);
+  x[2] = LowBf16(pairs.y);
+  x[3] = HighBf16(pairs.y);
+}
+
+__device__ __forceinline__ uint2 Pack4(const float (&x)[4]) {
+  return make_uint2(PackBf16(x[0], x[1]), PackBf16(x[2], x[3]));
+}
+
+// Rows of an incomplete block that are not there do not decay.
+template <int K, GateForm form, bool whole>
+__device__ __forceinline__ void ActivateRows(const PrepareGroup<K>& group, const BlockTask& task,
+                                             const BlockScalars& scalars, CumulatedDecay& c) {
   const PrepareShared<K>& s = *group.shared;
-  const int channel = group.channel();
-  GateConstants gate[2];
+  const float* bias = &scalars.bias.x;
+  const int first = group.first_row(), channel = group.channel();
+  GateConstants gate = MakeGateConstants(form, scalars.a_log, 0.0f, group.in->lower_bound);
+  float offset[4];
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    gate[i] = MakeGateConstants(form, scalars.a_log, scalars.bias[i], group.in->lower_bound);
+  for (int i = 0; i < 4; ++i) {
+    offset[i] = form == GateForm::kPreactivated ? 0.0f : bias[i] * gate.scale;
   }
-  float sum[2] = {0.0f, 0.0f};
 #pragma unroll
-  for (int r = 0; r < kSubBlockRows; ++r) {
-    const int row = sub * kSubBlockRows + r;
-    const uint32_t f = *reinterpret_cast<const uint32_t*>(
-        s.f + row * PrepareShared<K>::kRowStride + channel);
-    const bool valid = row < task.valid_rows;
-    sum[0] += valid ? Log2Decay<form>(LowBf16(f), gate[0]) : 0.0f;
-    sum[1] += valid ? Log2Decay<form>(HighBf16(f), gate[1]) : 0.0f;
-    c.rows[r][0] = sum[0];
-    c.rows[r][1] = sum[1];
+  for (int r = 0; r < kThreadRows; ++r) {
+    float f[4];
+    Unpack4(s.f + (first + r) * PrepareShared<K>::kRowStride + channel, f);
+    const bool valid = whole || first + r < task.valid_rows;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      gate.offset = offset[i];
+      c.rows[r][i] = valid ? Log2Decay<form>(f[i], gate) : 0.0f;
+    }
+  }
+}
+
+template <int K, GateForm form>
+__device__ __forceinline__ void ActivateGate(const PrepareGroup<K>& group, const BlockTask& task,
+                                             const BlockScalars& scalars, CumulatedDecay& c) {
+  if (task.valid_rows == kBlockRows) {
+    ActivateRows<K, form, true>(group, task, scalars, c);
+  } else {
+    ActivateRows<K, form, false>(group, task, scalars, c);
+  }
+}
+
+// Sums a thread's rows, the second half on top of the first.
+__device__ __forceinline__ void SumRows(bool second_half, CumulatedDecay& c) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int r = 1; r < kThreadRows; ++r) c.rows[r][i] += c.rows[r - 1][i];
+    const float other = __shfl_xor_sync(~0u, c.rows[kThreadRows - 1][i], 16);
+    const float before = second_half ? other : 0.0f;
+    const float mine = c.rows[kThreadRows - 1][i];
+#pragma unroll
+    for (int r = 0; r < kThreadRows; ++r) c.rows[r][i] += before;
+    c.end[i] = second_half ? c.rows[kThreadRows - 1][i] : other + mine;
   }
 }
 
 template <int K>
 __device__ __forceinline__ void Cumulate(const PrepareGroup<K>& group, const BlockTask& task,
-                                         const BlockScalars& scalars, int sub,
-                                         CumulatedDecay& c) {
+                                         const BlockScalars& scalars, CumulatedDecay& c) {
   PrepareShared<K>& s = *group.shared;
   switch (group.in->gate) {
     case GateKind::kChannelSoftplus:
-      CumulateChannels<K, GateForm::kSoftplus>(group, task, scalars, sub, c);
+      ActivateGate<K, GateForm::kSoftplus>(group, task, scalars, c);
       break;
     case GateKind::kChannelLowerBound:
-      CumulateChannels<K, GateForm::kLowerBound>(group, task, scalars, sub, c);
+      ActivateGate<K, GateForm::kLowerBound>(group, task, scalars, c);
       break;
     case GateKind::kChannelPreactivated:
-      CumulateChannels<K, GateForm::kPreactivated>(group, task, scalars, sub, c);
+      ActivateGate<K, GateForm::kPreactivated>(group, task, scalars, c);
       break;
-    default: {
-      float sum = 0.0f;
+    default:
 #pragma unroll
-      for (int r = 0; r < kSubBlockRows; ++r) {
-        sum += s.row_gate[sub * kSubBlockRows + r];
-        c.rows[r][0] = c.rows[r][1] = sum;
+      for (int r = 0; r < kThreadRows; ++r) {
+        const float gate = s.row_gate[group.first_row() + r];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) c.rows[r][i] = gate;
       }
-    }
   }
-  const float* end = c.rows[kSubBlockRows - 1];
-  if (!(fminf(end[0], end[1]) >= kLog2DecayFloor)) {
+  SumRows(group.half() == 1, c);
+  const float lowest = fminf(fminf(c.end[0], c.end[1]), fminf(c.end[2], c.end[3]));
+  if (!(lowest >= kLog2DecayFloor)) {
     int fast = 0;
 #pragma unroll
-    for (int r = 0; r < kSubBlockRows; ++r) {
-      fast += fminf(c.rows[r][0], c.rows[r][1]) >= kLog2DecayFloor ? 1 : 0;
+    for (int r = 0; r < kThreadRows; ++r) {
+      const float row = fminf(fminf(c.rows[r][0], c.rows[r][1]), fminf(c.rows[r][2], c.rows[r][3]));
+      fast += row >= kLog2DecayFloor ? 1 : 0;
     }
-    atomicMin(&s.fast_rows[sub], fast);
+    if (fast < kThreadRows) {
+      atomicMin(&s.fast_rows[group.sub()], group.half() * kThreadRows + fast);
+    }
   }
-  *reinterpret_cast<float2*>(&s.decay[sub][group.channel()]) =
-      make_float2(Exp2(end[0]), Exp2(end[1]));
+  if (group.half() == 1) {
+    *reinterpret_cast<float4*>(&s.decay[group.sub()][group.channel()]) =
+        make_float4(Exp2(c.end[0]), Exp2(c.end[1]), Exp2(c.end[2]), Exp2(c.end[3]));
+  }
 }
 
 // Decays from the block's start to the sub-block's, and from its end to the block's end.
 struct OuterDecays {
-  float before[2], after[2];
+  float before[4], after[4];
 };
 
 // Also stores what the block's other products need of the sub-blocks' decays.
 template <int K>
 __device__ __forceinline__ OuterDecays CombineDecays(const PrepareGroup<K>& group,
-                                                     const BlockTask& task, int sub) {
+                                                     const BlockTask& task) {
   PrepareShared<K>& s = *group.shared;
-  const int channel = group.channel();
-  float2 d[kSubBlocks];
+  const int channel = group.channel(), sub = group.sub();
+  OuterDecays outer;
+  float d[kSubBlocks][4];
 #pragma unroll
   for (int i = 0; i < kSubBlocks; ++i) {
-    d[i] = *reinterpret_cast<const float2*>(&s.decay[i][channel]);
+    const float4 decay = *reinterpret_cast<const float4*>(&s.decay[i][channel]);
+    d[i][0] = decay.x, d[i][1] = decay.y, d[i][2] = decay.z, d[i][3] = decay.w;
   }
-  OuterDecays outer = {{1.0f, 1.0f}, {1.0f, 1.0f}};
 #pragma unroll
-  for (int i = 0; i < kSubBlocks; ++i) {
-    if (i < sub) outer.before[0] *= d[i].x, outer.before[1] *= d[i].y;
-    if (i > sub) outer.after[0] *= d[i].x, outer.after[1] *= d[i].y;
+  for (int j = 0; j < 4; ++j) {
+    outer.before[j] = outer.after[j] = 1.0f;
+#pragma unroll
+    for (int i = 0; i < kSubBlocks; ++i) {
+      if (i < sub) outer.before[j] *= d[i][j];
+      if (i > sub) outer.after[j] *= d[i][j];
+    }
   }
+  if (group.half() == 1) return outer;
+  uint2* between = reinterpret_cast<uint2*>(&s.between[sub == 3 ? 0 : sub][channel / 2]);
   if (sub == 0) {
-    *reinterpret_cast<float2*>(task.slot + SlotLayout<K>::kDecay + channel * 4) =
-        make_float2(d[0].x * outer.after[0], d[0].y * outer.after[1]);
-    s.between[0][channel / 2] = PackBf16(d[1].x, d[1].y);
+    StoreGlobal(task.slot + SlotLayout<K>::kDecay + channel * 4,
+                make_float4(d[0][0] * outer.after[0], d[0][1] * outer.after[1],
+                            d[0][2] * outer.after[2], d[0][3] * outer.after[3]));
+    *between = Pack4(d[1]);
+  } else if (sub == 1) {
+    *between = Pack4(d[2]);
+  } else if (sub == 2) {
+    const float both[4] = {d[1][0] * d[2][0], d[1][1] * d[2][1], d[1][2] * d[2][2],
+                           d[1][3] * d[2][3]};
+    *between = Pack4(both);
   }
-  if (sub == 1) s.between[1][channel / 2] = PackBf16(d[2].x, d[2].y);
-  if (sub == 2) s.between[2][channel / 2] = PackBf16(d[1].x * d[2].x, d[1].y * d[2].y);
   return outer;
 }
 
@@ -174,53 +232,54 @@ __device__ __forceinline__ OuterDecays CombineDecays(const PrepareGroup<K>& grou
 // row of the sub-block passes the decay floor; otherwise c, k and q are kept for the exact rows.
 template <int K, bool fast>
 __device__ __forceinline__ void ScaleRows(const PrepareGroup<K>& group, const BlockTask& task,
-                                          int sub, const OuterDecays& outer,
-                                          const CumulatedDecay& c) {
+                                          const OuterDecays& outer, const CumulatedDecay& c) {
   PrepareShared<K>& s = *group.shared;
   using Slot = SlotLayout<K>;
-  const int channel = group.channel(), first = sub * kSubBlockRows;
-  const float2 end = *reinterpret_cast<const float2*>(&s.decay[sub][channel]);
+  const int channel = group.channel(), first = group.first_row();
+  const float4 end4 = *reinterpret_cast<const float4*>(&s.decay[group.sub()][channel]);
+  const float end[4] = {end4.x, end4.y, end4.z, end4.w};
   const bool delta = group.in->delta;
   // Slots are aligned to 1,024 bytes, so a row's swizzle is an exclusive or of address bits 4 to 6.
   const uint64_t slot = reinterpret_cast<uint64_t>(task.slot) + TileOffset<K>(first, channel);
 #pragma unroll
-  for (int r = 0; r < kSubBlockRows; ++r) {
+  for (int r = 0; r < kThreadRows; ++r) {
     const int at = (first + r) * PrepareShared<K>::kRowStride + channel;
-    uint32_t* q_at = reinterpret_cast<uint32_t*>(s.q + at);
-    uint32_t* k_at = reinterpret_cast<uint32_t*>(s.k + at);
     const float2 factor = s.factor[first + r];
-    const float k[2] = {LowBf16(*k_at) * factor.x, HighBf16(*k_at) * factor.x};
-    const float q[2] = {LowBf16(*q_at) * factor.y, HighBf16(*q_at) * factor.y};
-    float ke[2], qe[2], kg[2], kl[2], ql[2], kr[2], kn[2];
+    float k[4], q[4], x[4], kl[4], kr[4];
+    Unpack4(s.k + at, k);
+    Unpack4(s.q + at, q);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 4; ++i) {
+      k[i] *= factor.x;
+      q[i] *= factor.y;
       const float from_start = Exp2(c.rows[r][i]), inverse = Exp2(-c.rows[r][i]);
-      const float to_end = fast ? (i ? end.y : end.x) * inverse
-                                : Exp2(c.rows[kSubBlockRows - 1][i] - c.rows[r][i]);
+      x[i] = k[i] * inverse;
       kl[i] = k[i] * from_start;
-      ql[i] = q[i] * from_start;
-      kr[i] = k[i] * to_end;
-      kn[i] = k[i] * inverse;
-      ke[i] = kl[i] * outer.before[i];
-      qe[i] = ql[i] * outer.before[i];
-      kg[i] = kr[i] * outer.after[i];
+      kr[i] = k[i] * (fast ? end[i] * inverse : Exp2(c.end[i] - c.rows[r][i]));
+      if (!fast) {
+        float* exact = task.exact_rows + (first + r) * K + channel + i;
+        exact[0] = c.rows[r][i];
+        exact[kBlockRows * K] = k[i];
+        exact[2 * kBlockRows * K] = q[i];
+      }
+      q[i] *= from_start;
     }
-    *k_at = PackBf16(kl[0], kl[1]);
-    *q_at = PackBf16(ql[0], ql[1]);
-    *reinterpret_cast<uint32_t*>(s.f + at) = PackBf16(kr[0], kr[1]);
-    *reinterpret_cast<uint32_t*>(s.n + at) = PackBf16(kn[0], kn[1]);
+    *reinterpret_cast<uint2*>(s.n + at) = Pack4(x);
+    *reinterpret_cast<uint2*>(s.k + at) = Pack4(kl);
+    *reinterpret_cast<uint2*>(s.q + at) = Pack4(q);
+    *reinterpret_cast<uint2*>(s.f + at) = Pack4(kr);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      kl[i] *= outer.before[i];
+      q[i] *= outer.before[i];
+      kr[i] *= outer.after[i];
+    }
     uint8_t* tile = reinterpret_cast<uint8_t*>(slot ^ (TileOffset<K>(r, 0) & 0x70)) +
                     (TileOffset<K>(r, 0) & ~0x70);
     // Linear attention reads nothing back.
-    *reinterpret_cast<uint32_t*>(tile + Slot::kKe) = delta ? PackBf16(ke[0], ke[1]) : 0;
-    *reinterpret_cast<uint32_t*>(tile + Slot::kQe) = PackBf16(qe[0], qe[1]);
-    *reinterpret_cast<uint32_t*>(tile + Slot::kKg) = PackBf16(kg[0], kg[1]);
-    if (!fast) {
-      float* exact = task.exact_rows + (first + r) * K + channel;
-      *reinterpret_cast<float2*>(exact) = make_float2(c.rows[r][0], c.rows[r][1]);
-      *reinterpret_cast<float2*>(exact + kBlockRows * K) = make_float2(k[0], k[1]);
-      *reinterpret_cast<float2*>(exact + 2 * kBlockRows * K) = make_float2(q[0], q[1]);
-    }
+    StoreGlobal(tile + Slot::kKe, delta ? Pack4(kl) : make_uint2(0, 0));
+    StoreGlobal(tile + Slot::kQe, Pack4(q));
+    StoreGlobal(tile + Slot::kKg, Pack4(kr));
   }
 }
 

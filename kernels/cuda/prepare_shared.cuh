@@ -45,11 +45,12 @@ struct BlockTask {
 };
 
 // Scalars of a block that a thread asks for ahead of time, together with the rows.
+// They stay as they come, since converting one would wait for it.
 struct BlockScalars {
-  float beta = 0.0f;        // of row `thread`, raw
-  float row_gate = 0.0f;    // scalar gates: f of row `thread`
-  float a_log = 0.0f;       // of the head
-  float bias[2] = {};       // channel gates: of the thread's two channels; scalar gates: of the head
+  __nv_bfloat16 beta = {};      // of row `thread`, raw
+  __nv_bfloat16 row_gate = {};  // scalar gates: f of row `thread`
+  float a_log = 0.0f;           // of the head
+  float4 bias = {};             // channel gates: of the thread's channels; scalar gates: x, of the head
 };
 
 template <int K>
@@ -62,8 +63,18 @@ struct PrepareGroup {
   __device__ __forceinline__ void Sync() const { GroupBarrier(barrier, kGroupThreads<K>); }
   __device__ __forceinline__ int warp() const { return thread >> 5; }
   __device__ __forceinline__ int lane() const { return thread & 31; }
-  __device__ __forceinline__ int channel() const { return thread % (K / 2) * 2; }
   static constexpr int kWarps = kGroupThreads<K> / 32;
+
+  // In the phases that go over rows, a thread has four channels and 8 of a sub-block's 16 rows.
+  static constexpr int kQuads = K / 4;
+  __device__ __forceinline__ int half() const { return lane() >> 4; }
+  __device__ __forceinline__ int channel() const {
+    return (warp() * 16 + (lane() & 15)) % kQuads * 4;
+  }
+  __device__ __forceinline__ int sub() const { return (warp() * 16 + (lane() & 15)) / kQuads; }
+  __device__ __forceinline__ int first_row() const {
+    return sub() * kSubBlockRows + half() * (kSubBlockRows / 2);
+  }
 };
 
 // Rows [first_row, first_row + 64) of columns [column, column + width) into shared memory rows of
@@ -72,17 +83,25 @@ template <int width, int threads>
 __device__ __forceinline__ void LoadTile(const DeviceRows& from, int64_t first_row, int valid_rows,
                                          int64_t column, __nv_bfloat16* to, int shared_stride,
                                          int thread) {
-  constexpr int kChunks = width / 8;
-  for (int chunk = thread; chunk < kBlockRows * kChunks; chunk += threads) {
-    const int row = chunk / kChunks, offset = chunk % kChunks * 8;
-    const bool present = row < valid_rows;
-    const __nv_bfloat16* source =
-        from.rows + (first_row + (present ? row : 0)) * from.stride + column + offset;
-    __nv_bfloat16* target = to + row * shared_stride + offset;
-    if (from.vectorized) {
-      CopyAsync16(SharedAddress(target), source, present);
-    } else {
-      for (int i = 0; i < 8; ++i) target[i] = present ? source[i] : __float2bfloat16(0.0f);
+  constexpr int kChunks = width / 8, kRowsAtOnce = threads / kChunks;
+  const int first = thread / kChunks, offset = thread % kChunks * 8;
+  const __nv_bfloat16* source = from.rows + (first_row + first) * from.stride + column + offset;
+  const int64_t step = kRowsAtOnce * from.stride;
+  if (from.vectorized) {
+    const uint32_t target = SharedAddress(to + first * shared_stride + offset);
+#pragma unroll
+    for (int i = 0; i < kBlockRows / kRowsAtOnce; ++i, source += step) {
+      CopyAsync16(target + i * kRowsAtOnce * shared_stride * 2, source,
+                  first + i * kRowsAtOnce < valid_rows);
+    }
+    return;
+  }
+#pragma unroll 1
+  for (int row = first; row < kBlockRows; row += kRowsAtOnce, source += step) {
+#pragma unroll 1
+    for (int i = 0; i < 8; ++i) {
+      to[row * shared_stride + offset + i] =
+          row < valid_rows ? source[i] : __float2bfloat16(0.0f);
     }
   }
 }
@@ -100,19 +119,18 @@ __device__ __forceinline__ BlockScalars LoadBlockScalars(const PrepareGroup<K>& 
   BlockScalars scalars;
   if (group.thread < task.valid_rows) {
     const int64_t row = task.first_row + group.thread;
-    if (in.delta) scalars.beta = __bfloat162float(in.beta.rows[row * in.beta.stride + head]);
+    if (in.delta) scalars.beta = in.beta.rows[row * in.beta.stride + head];
     if (in.gate == GateKind::kScalarSoftplus || in.gate == GateKind::kScalarPreactivated) {
-      scalars.row_gate = __bfloat162float(in.f.rows[row * in.f.stride + head]);
+      scalars.row_gate = in.f.rows[row * in.f.stride + head];
     }
   }
   if (HasALog(in.gate)) {
     scalars.a_log = in.a_log[head];
     if (in.dt_bias && IsChannelGate(in.gate)) {
       const float* bias = in.dt_bias + static_cast<int64_t>(head) * K + group.channel();
-      scalars.bias[0] = bias[0];
-      scalars.bias[1] = bias[1];
+      scalars.bias = make_float4(bias[0], bias[1], bias[2], bias[3]);
     } else if (in.dt_bias) {
-      scalars.bias[0] = in.dt_bias[head];
+      scalars.bias.x = in.dt_bias[head];
     }
   }
   return scalars;

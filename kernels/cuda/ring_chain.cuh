@@ -178,7 +178,7 @@ __device__ __forceinline__ void ChainItem(const RingParams& p, int64_t item, int
     c.Arrive(barriers.values_empty(at.stage));
   };
   auto read = [&] {
-    wait_part(kPartQe);
+    wait_part(kPartRead);
     Pin(c.o);
     WgmmaFence();
     c.IssueRead(slot_at());
@@ -189,7 +189,6 @@ __device__ __forceinline__ void ChainItem(const RingParams& p, int64_t item, int
   // From X ready, the read of S into O pending, to the writes of S and O pending.
   auto advance = [&] {
     const uint32_t slot = slot_at();
-    wait_part(kPartRest);
     c.PackE();
     Pin(c.e_operand);
     Pin(c.e);
@@ -203,14 +202,15 @@ __device__ __forceinline__ void ChainItem(const RingParams& p, int64_t item, int
     Pin(c.e_operand);
     Pin(c.s[0]);
     Pin(c.s[1]);
+    wait_part(kPartWrite);
     WgmmaFence();
     c.IssueWrite(slot, 0);
     c.IssueWrite(slot, 1);
     c.IssueSquare(slot + RingChain::Slot::kP, c.o, true);
-    c.Arrive(barriers.slot_empty(at.stage, kPartQe));
+    c.Arrive(barriers.slot_empty(at.stage, kPartRead));
   };
   auto emit = [&](int stage) {
-    c.Arrive(barriers.slot_empty(stage, kPartRest));
+    c.Arrive(barriers.slot_empty(stage, kPartWrite));
     BarrierWait(barriers.outputs_empty(), o_phase ^ 1);
     o_phase ^= 1;
     c.StoreOutputs();

@@ -1,5 +1,5 @@
-// Shared memory of a chaining CTA of the ring kernel, and the warps that serve it: one thread
-// brings slots in, two warps bring V in and take O out.
+// Shared memory of a chaining CTA of the ring kernel, and the warps that serve it: one brings
+// slots in, one gives them back, one brings V in, one takes O out.
 #ifndef DELTAFILL_KERNELS_CUDA_RING_CHAIN_SHARED_CUH_
 #define DELTAFILL_KERNELS_CUDA_RING_CHAIN_SHARED_CUH_
 
@@ -12,12 +12,16 @@ namespace deltafill::kernels::cuda {
 
 inline constexpr int kRingStages = 2;
 inline constexpr int kRingSlice = 64;  // columns of V a CTA
-inline constexpr int kRingMovers = 64;  // threads that move V and O
 inline constexpr int kRingValueTile = kBlockRows * kRingSlice * 2;
 
 // A slot arrives and is given back in three parts, in the order of their use, so that two stages
 // suffice.
-enum SlotPart { kPartKe, kPartQe, kPartRest, kSlotParts };
+enum SlotPart {
+  kPartKe,
+  kPartRead,   // qe, t, decay
+  kPartWrite,  // kg, p
+  kSlotParts,
+};
 
 // Offsets from the start of shared memory, which is aligned to 1,024 bytes. The barriers lie in
 // the padding of the first stage.
@@ -49,13 +53,13 @@ struct RingBarriers {
     for (int stage = 0; stage < kRingStages; ++stage) {
       for (int part = 0; part < kSlotParts; ++part) {
         BarrierInit(slot_full(stage, part), 1);
-        BarrierInit(slot_empty(stage, part), 4);
+        BarrierInit(slot_empty(stage, part), 4 + 1);  // the chain's warps and the returner
       }
-      BarrierInit(values_full(stage), kRingMovers);
+      BarrierInit(values_full(stage), 32);
       BarrierInit(values_empty(stage), 4);
     }
     BarrierInit(outputs_full(), 4);
-    BarrierInit(outputs_empty(), kRingMovers);
+    BarrierInit(outputs_empty(), 32);
   }
 };
 
@@ -81,14 +85,22 @@ __device__ __forceinline__ void LoadSlotPart(const RingBarriers& barriers, const
   BarrierWait(barriers.slot_empty(at.stage, part), at.phase ^ 1);
   const uint32_t full = barriers.slot_full(at.stage, part);
   const uint32_t to = barriers.base + at.stage * RingChainLayout::kStageBytes;
-  if (part == kPartRest) {
-    BarrierExpect(full, Slot::kUsedBytes - Slot::kKg);
-    BulkCopy(to + Slot::kT, slot + Slot::kT, Slot::kUsedBytes - Slot::kT, full);
-    BulkCopy(to + Slot::kKg, slot + Slot::kKg, Slot::kKeyTile, full);
-  } else {
-    const int offset = part == kPartKe ? Slot::kKe : Slot::kQe;
-    BarrierExpect(full, Slot::kKeyTile);
-    BulkCopy(to + offset, slot + offset, Slot::kKeyTile, full);
+  auto copy = [&](int offset, int bytes) { BulkCopy(to + offset, slot + offset, bytes, full); };
+  switch (part) {
+    case kPartKe:
+      BarrierExpect(full, Slot::kKeyTile);
+      copy(Slot::kKe, Slot::kKeyTile);
+      break;
+    case kPartRead:
+      BarrierExpect(full, Slot::kKeyTile + Slot::kSquareTile + 512);
+      copy(Slot::kT, Slot::kSquareTile);
+      copy(Slot::kDecay, 512);
+      copy(Slot::kQe, Slot::kKeyTile);
+      break;
+    default:
+      BarrierExpect(full, Slot::kKeyTile + Slot::kSquareTile);
+      copy(Slot::kKg, Slot::kKeyTile);
+      copy(Slot::kP, Slot::kSquareTile);
   }
 }
 
@@ -98,126 +110,147 @@ __device__ __forceinline__ void RunSlotLoader(const RingParams& p, const RingCha
   const uint8_t* slots =
       p.slots + static_cast<int64_t>(place.stream) * p.ring_slots * SlotLayout<128>::kBytes;
   const uint32_t* ready = p.ready + static_cast<int64_t>(place.stream) * p.ring_slots;
-  uint32_t* consumed = p.consumed + place.stream * kRingSlices + place.slice;
   RingCursor at;
   int slot = 0;
   uint32_t round = 1;
-  auto give_back = [&](RingCursor before, uint32_t done) {
-    for (int part = 0; part < kSlotParts; ++part) {
-      BarrierWait(barriers.slot_full(before.stage, part), before.phase);
-    }
-    StoreRelease(consumed, done);
-  };
-  RingCursor before;
   for (uint32_t step = 0; step < steps; ++step) {
     while (LoadAcquire(ready + slot) < round) {
     }
     FenceAsync();
     const uint8_t* from = slots + static_cast<int64_t>(slot) * SlotLayout<128>::kBytes;
     LoadSlotPart(barriers, at, from, kPartKe);
-    if (step > 0) give_back(before, step);
-    LoadSlotPart(barriers, at, from, kPartQe);
-    LoadSlotPart(barriers, at, from, kPartRest);
-    before = at;
+    LoadSlotPart(barriers, at, from, kPartRead);
+    LoadSlotPart(barriers, at, from, kPartWrite);
     at.Next();
     if (++slot == p.ring_slots) slot = 0, ++round;
   }
-  if (steps > 0) give_back(before, steps);
 }
 
-// A mover's share of a tile of 64 rows and 64 columns: one 16-byte chunk of every eighth row. Few
-// registers are left to these warps, so loops stay loops.
+// Tells the preparing groups how many slots have been read; a thread of its own, so that the
+// loader never waits for what it has requested.
+__device__ __forceinline__ void RunSlotReturner(const RingParams& p, const RingChainPlace& place,
+                                                const RingBarriers& barriers) {
+  const uint32_t steps = static_cast<uint32_t>(p.streams[place.stream].steps);
+  uint32_t* consumed = p.consumed + place.stream * kRingSlices + place.slice;
+  RingCursor at;
+  for (uint32_t step = 0; step < steps; ++step, at.Next()) {
+    for (int part = 0; part < kSlotParts; ++part) {
+      BarrierWait(barriers.slot_full(at.stage, part), at.phase);
+      BarrierArrive(barriers.slot_empty(at.stage, part));
+    }
+    StoreRelease(consumed, step + 1);
+  }
+}
+
+// A lane's share of a tile of 64 rows and 64 columns: one 16-byte chunk of every fourth row. Few
+// registers are left to these warps, so most loops stay loops.
 struct RowMover {
-  static constexpr int kRowStep = kRingMovers / 8;
+  static constexpr int kRowStep = 4;
   int row, chunk;  // of its first chunk
 
-  // `v` points at this thread's first chunk. Rows from `rows` on become zeros.
-  __device__ __forceinline__ void RequestValues(const __nv_bfloat16* v, int64_t stride, bool vectorized,
+  __device__ __forceinline__ uint32_t SharedOffset(int r) const {
+    return r * 128 + ((chunk ^ (r & 7)) << 4);
+  }
+
+  // `v` points at this lane's first chunk. Rows from `rows` on become zeros.
+  __device__ __forceinline__ void RequestValues(const DeviceRows& from, const __nv_bfloat16* v,
                                                 int rows, uint32_t to) const {
-#pragma unroll 1
-    for (int r = row; r < kBlockRows; r += kRowStep, v += kRowStep * stride) {
-      const bool present = r < rows;
-      const uint32_t at = to + r * 128 + ((chunk ^ (r & 7)) << 4);
-      if (vectorized) {
-        CopyAsync16(at, v, present);
-        continue;
+    if (from.vectorized) {
+#pragma unroll 4
+      for (int r = row; r < kBlockRows; r += kRowStep, v += kRowStep * from.stride) {
+        CopyAsync16(to + SharedOffset(r), v, r < rows);
       }
+      return;
+    }
+#pragma unroll 1
+    for (int r = row; r < kBlockRows; r += kRowStep, v += kRowStep * from.stride) {
 #pragma unroll 1
       for (int j = 0; j < 8; ++j) {
-        const unsigned short x = present ? __bfloat16_as_ushort(v[j]) : 0;
-        asm volatile("st.shared.u16 [%0], %1;" ::"r"(at + 2 * j), "h"(x) : "memory");
+        const unsigned short x = r < rows ? __bfloat16_as_ushort(v[j]) : 0;
+        asm volatile("st.shared.u16 [%0], %1;" ::"r"(to + SharedOffset(r) + 2 * j), "h"(x)
+                     : "memory");
       }
     }
   }
 
   __device__ __forceinline__ void StoreOutputs(__nv_bfloat16* o, int64_t stride, bool vectorized,
                                                int rows, uint32_t from) const {
-#pragma unroll 1
-    for (int r = row; r < rows; r += kRowStep, o += kRowStep * stride) {
-      const uint32_t at = from + r * 128 + ((chunk ^ (r & 7)) << 4);
-      if (vectorized) {
+    if (vectorized) {
+#pragma unroll 2
+      for (int r = row; r < rows; r += kRowStep, o += kRowStep * stride) {
         uint4 x;
         asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
                      : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                     : "r"(at)
+                     : "r"(from + SharedOffset(r))
                      : "memory");
         *reinterpret_cast<uint4*>(o) = x;
-        continue;
       }
+      return;
+    }
+#pragma unroll 1
+    for (int r = row; r < rows; r += kRowStep, o += kRowStep * stride) {
 #pragma unroll 1
       for (int j = 0; j < 8; ++j) {
         unsigned short x;
-        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x) : "r"(at + 2 * j) : "memory");
+        asm volatile("ld.shared.u16 %0, [%1];"
+                     : "=h"(x)
+                     : "r"(from + SharedOffset(r) + 2 * j)
+                     : "memory");
         o[j] = __ushort_as_bfloat16(x);
       }
     }
   }
 };
 
-// Brings V of step n in and takes O of step n - 1 out, for every step of the stream.
-__device__ __forceinline__ void RunRowMover(const RingParams& p, const RingChainPlace& place,
-                                            const RingBarriers& barriers, int thread) {
-  const RowMover mover{thread >> 3, thread & 7};
+// Calls move(first row, column, rows) for every block of the stream; the row and column are those
+// of the lane's first chunk.
+template <typename Move>
+__device__ __forceinline__ void ForEachBlock(const RingParams& p, const RingChainPlace& place,
+                                             const RowMover& mover, Move move) {
   const RingItem* item = p.items + p.streams[place.stream].first_item;
   const RingItem* const end = item + p.streams[place.stream].items;
-  __nv_bfloat16* pending = nullptr;  // O of the step before
-  int pending_rows = 0;
-  uint32_t o_phase = 0;
-  RingCursor at;
-  auto store = [&] {
-    BarrierWait(barriers.outputs_full(), o_phase);
-    mover.StoreOutputs(pending, p.chain.o_stride, p.chain.o_vectorized, pending_rows,
-                       barriers.base + RingChainLayout::kOutputs);
-    BarrierArrive(barriers.outputs_empty());
-    o_phase ^= 1;
-  };
 #pragma unroll 1
   for (; item != end; ++item) {
     const SequenceSpan* sequence = p.chain.sequences + item->item / p.chain.value_heads;
     const int64_t column = item->item % p.chain.value_heads * 128 + place.slice * kRingSlice +
                            mover.chunk * 8;
-    const int64_t row = sequence->first_row + mover.row;
-    const __nv_bfloat16* v = p.chain.v.rows + row * p.chain.v.stride + column;
-    __nv_bfloat16* o = p.chain.o + row * p.chain.o_stride + column;
+    int64_t row = sequence->first_row + mover.row;
 #pragma unroll 1
     for (int left = static_cast<int>(sequence->rows); left > 0; left -= kBlockRows) {
-      BarrierWait(barriers.values_empty(at.stage), at.phase ^ 1);
-      mover.RequestValues(v, p.chain.v.stride, p.chain.v.vectorized, left,
-                          barriers.base + RingChainLayout::kValues + at.stage * kRingValueTile);
-      if (p.chain.v.vectorized) {
-        BarrierArriveAfterCopies(barriers.values_full(at.stage));
-      } else {
-        BarrierArrive(barriers.values_full(at.stage));
-      }
-      at.Next();
-      if (pending) store();
-      pending = o;
-      pending_rows = min(left, kBlockRows);
-      v += kBlockRows * p.chain.v.stride;
-      o += kBlockRows * p.chain.o_stride;
+      move(row, column, min(left, kBlockRows));
+      row += kBlockRows;
     }
   }
-  if (pending) store();
+}
+
+__device__ __forceinline__ void RunValueMover(const RingParams& p, const RingChainPlace& place,
+                                              const RingBarriers& barriers, int lane) {
+  const RowMover mover{lane >> 3, lane & 7};
+  RingCursor at;
+  ForEachBlock(p, place, mover, [&](int64_t row, int64_t column, int rows) {
+    BarrierWait(barriers.values_empty(at.stage), at.phase ^ 1);
+    mover.RequestValues(p.chain.v, p.chain.v.rows + row * p.chain.v.stride + column, rows,
+                        barriers.base + RingChainLayout::kValues + at.stage * kRingValueTile);
+    if (p.chain.v.vectorized) {
+      BarrierArriveAfterCopies(barriers.values_full(at.stage));
+    } else {
+      BarrierArrive(barriers.values_full(at.stage));
+    }
+    at.Next();
+  });
+}
+
+__device__ __forceinline__ void RunOutputMover(const RingParams& p, const RingChainPlace& place,
+                                               const RingBarriers& barriers, int lane) {
+  const RowMover mover{lane >> 3, lane & 7};
+  uint32_t phase = 0;
+  ForEachBlock(p, place, mover, [&](int64_t row, int64_t column, int rows) {
+    BarrierWait(barriers.outputs_full(), phase);
+    mover.StoreOutputs(p.chain.o + row * p.chain.o_stride + column, p.chain.o_stride,
+                       p.chain.o_vectorized, rows, barriers.base + RingChainLayout::kOutputs);
+    BarrierArrive(barriers.outputs_empty());
+    phase ^= 1;
+  });
 }
 
 }  // namespace deltafill::kernels::cuda

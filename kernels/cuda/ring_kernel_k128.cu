@@ -38,9 +38,12 @@ __global__ void __launch_bounds__(kThreads, 1) RingKernel(const __grid_constant_
     if (p.runs_chains) RunChaining(p, place, barriers, threadIdx.x & 127);
   } else if (chains && warpgroup == 1) {
     ShrinkRegisters<kServiceRegisters>();
-    const int thread = threadIdx.x & 127;
-    if (p.runs_chains && thread < kRingMovers) RunRowMover(p, place, barriers, thread);
-    if (p.runs_chains && thread == kRingMovers) RunSlotLoader(p, place, barriers);
+    const int warp = (threadIdx.x >> 5) & 3, lane = threadIdx.x & 31;
+    if (!p.runs_chains) return;
+    if (warp == 0 && lane == 0) RunSlotLoader(p, place, barriers);
+    if (warp == 1 && lane == 0) RunSlotReturner(p, place, barriers);
+    if (warp == 2) RunValueMover(p, place, barriers, lane);
+    if (warp == 3) RunOutputMover(p, place, barriers, lane);
   } else {
     ShrinkRegisters<kPrepareRegisters>();
     const int half = threadIdx.x / kGroup;

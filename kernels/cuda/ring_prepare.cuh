@@ -13,6 +13,7 @@ struct RingTask {
   int64_t step = 0;
   int stream = 0;
   bool exists = false;
+  bool slot_free = false;  // as far as is known
 };
 
 // The item of a stream that owns a step.
@@ -44,17 +45,21 @@ __device__ __forceinline__ bool RingTaskAt(const RingParams& p, int64_t index, i
   task.block.value_head = static_cast<int>(item.item % p.chain.value_heads);
   const int64_t slot = static_cast<int64_t>(task.stream) * p.ring_slots + task.step % p.ring_slots;
   task.block.slot = p.slots + slot * SlotLayout<128>::kBytes;
+  task.slot_free = false;
   task.block.exact_rows = p.exact_rows + static_cast<int64_t>(group) * 3 * kBlockRows * 128;
   return true;
 }
 
-// Until every chain that reads the slot has read the step before in it.
-__device__ __forceinline__ void WaitForSlot(const RingParams& p, const RingTask& task) {
-  if (task.step < p.ring_slots) return;
+// Whether every chain that reads the slot has read the step before in it.
+__device__ __forceinline__ bool IsSlotFree(const RingParams& p, const RingTask& task) {
+  if (task.step < p.ring_slots) return true;
   const uint32_t needed = static_cast<uint32_t>(task.step - p.ring_slots + 1);
+  uint32_t least = ~0u;
+#pragma unroll
   for (int slice = 0; slice < kRingSlices; ++slice) {
-    while (LoadAcquire(p.consumed + task.stream * kRingSlices + slice) < needed) __nanosleep(40);
+    least = min(least, LoadAcquire(p.consumed + task.stream * kRingSlices + slice));
   }
+  return least >= needed;
 }
 
 // Takes the next block that no group has taken yet. Tickets rise, and a block waits for earlier
@@ -93,16 +98,20 @@ __device__ __forceinline__ void RunPreparing(const RingParams& p, RingGroupShare
     PrepareBlock<128>(
         group, task.block, current_scalars,
         [&] {
-          if (thread == 0) WaitForSlot(p, task);
+          if (thread == 0 && !task.slot_free) {
+            while (!IsSlotFree(p, task)) __nanosleep(40);
+          }
         },
         [&] {
           const RingTask& next = shared.tasks[(current + 1) % 3];
           if (next.exists) scalars = LoadBlockRows<128>(group, next.block);
         },
         [&] {
-          if (thread == kFinder) TakeTask(p, number, shared.tasks[(current + 2) % 3]);
+          if (thread != kFinder) return;
+          TakeTask(p, number, shared.tasks[(current + 2) % 3]);
+          RingTask& next = shared.tasks[(current + 1) % 3];
+          next.slot_free = next.exists && IsSlotFree(p, next);
         });
-    FenceAsync();  // the chains read by the copy engine
     group.Sync();
     if (thread == 0) {
       const int64_t slot =
