@@ -102,6 +102,10 @@ Status CheckOffsets(SequenceOffsets offsets) {
     if (offsets[i] < offsets[i - 1]) {
       return InvalidArgument("offsets[" + std::to_string(i) + "] decreases");
     }
+    if (offsets[i] - offsets[i - 1] > kMaxSequenceTokens) {
+      return InvalidArgument("offsets[" + std::to_string(i) + "]: a sequence is longer than " +
+                             std::to_string(kMaxSequenceTokens) + " tokens");
+    }
   }
   return {};
 }

@@ -149,7 +149,11 @@ Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
     s.first_item = static_cast<int64_t>(items.size());
     s.items = static_cast<int64_t>(plan_stream.items.size());
     for (size_t i = 0; i < plan_stream.items.size(); ++i) {
-      items.push_back({plan_stream.items[i], plan_stream.first_step[i]});
+      const int64_t item = plan_stream.items[i], sequence = item / params.shape.value_heads;
+      const int64_t first_row = params.offsets[sequence];
+      items.push_back({item, plan_stream.first_step[i], first_row,
+                       static_cast<int32_t>(params.offsets[sequence + 1] - first_row),
+                       static_cast<int32_t>(item % params.shape.value_heads)});
     }
     streams.push_back(s);
     most_steps = std::max(most_steps, s.steps);
@@ -177,12 +181,13 @@ Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
   ring.streams = reinterpret_cast<const RingStream*>(base + streams_at);
   ring.items = reinterpret_cast<const RingItem*>(base + items_at);
   ring.stream_count = static_cast<int>(streams.size());
+  ring.item_count = static_cast<int>(items.size());
   ring.ring_slots = plan.ring_slots;
   ring.most_steps = most_steps;
   ring.slots = workspace->slots.as<uint8_t>();
   ring.ready = reinterpret_cast<uint32_t*>(base + ready);
   ring.consumed = reinterpret_cast<uint32_t*>(base + consumed);
-  ring.ticket = reinterpret_cast<unsigned long long*>(base + ticket);
+  ring.ticket = reinterpret_cast<uint32_t*>(base + ticket);
   ring.exact_rows = workspace->exact_rows.as<float>();
   ring.runs_chains = !tuning.prepare_only;
   ring.runs_preparation = !tuning.chain_only;

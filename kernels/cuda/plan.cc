@@ -86,9 +86,15 @@ ForwardPlan PlanForward(const DeltaRuleShape& shape, SequenceOffsets offsets,
   const bool ring = device.major == 9 && shape.key_dim == 128 && shape.value_dim == 128 &&
                     device.multiprocessors >= 8 && !tuning.force_portable;
   if (ring) {
-    plan.path = ForwardPath::kRing;
     PlanRing(shape, offsets, device, tuning, &plan);
-    return plan;
+    int64_t most_steps = 0;
+    for (const StreamPlan& s : plan.streams) most_steps = std::max(most_steps, s.first_step.back());
+    // Tickets are 32 bits; groups may draw a few past the last.
+    if (most_steps * static_cast<int64_t>(plan.streams.size()) < (int64_t{1} << 32) - 65536) {
+      plan.path = ForwardPath::kRing;
+      return plan;
+    }
+    plan = {};
   }
   plan.ctas = device.multiprocessors * 2;
   plan.slice = tuning.slice ? tuning.slice : std::min(shape.value_dim, 64);

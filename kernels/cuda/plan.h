@@ -65,6 +65,7 @@ struct ForwardPlan {
   std::string ToString() const;
 };
 
+inline constexpr int64_t kMaxSequenceTokens = int64_t{1} << 30;
 inline constexpr int64_t kWaveSlots = 4096;  // 270 MB at K = 128
 inline constexpr int kRingSlots = 8;
 

@@ -21,20 +21,22 @@ __device__ __forceinline__ void InvertRows(const PrepareGroup<K>& group, const B
   }
 }
 
-// Expects the block's rows requested by LoadBlockRows. Calls acquire() before the first write to
-// the slot, prefetch() once the rows' space in shared memory is free again, and lookahead() after
-// that, while most warps have little to do. On return every thread's writes to the slot are
+// Expects the block's rows requested by LoadBlockRows. Calls, in this order: begin(); acquire()
+// before the first write to the slot; look_ahead(); and prefetch(), once the rows' space in shared
+// memory is free again and the group has met after look_ahead(). On return every thread's writes to the slot are
 // issued, not yet visible.
-template <int K, typename Acquire, typename Prefetch, typename Lookahead>
+template <int K, typename Begin, typename Acquire, typename LookAhead, typename Prefetch>
 __device__ __forceinline__ void PrepareBlock(const PrepareGroup<K>& group, const BlockTask& task,
-                                             const BlockScalars& scalars, Acquire acquire,
-                                             Prefetch prefetch, Lookahead lookahead) {
+                                             const BlockScalars& scalars, Begin begin,
+                                             Acquire acquire, LookAhead look_ahead,
+                                             Prefetch prefetch) {
   PrepareShared<K>& s = *group.shared;
   WaitCopies<0>();
   group.Sync();
   PrepareRowFactors<K>(group, task, scalars);
   CumulatedDecay c;
   if (!IsChannelGate(group.in->gate)) group.Sync();  // row_gate
+  begin();
   Cumulate<K>(group, task, scalars, c);
   acquire();
   group.Sync();
@@ -45,6 +47,7 @@ __device__ __forceinline__ void PrepareBlock(const PrepareGroup<K>& group, const
     ScaleRows<K, false>(group, task, outer, c);
   }
   ClearUpperBlocks<K>(group, task);
+  look_ahead();
   group.Sync();
   IntraBlockMatrices<K>(group, task);
   prefetch();
@@ -59,7 +62,6 @@ __device__ __forceinline__ void PrepareBlock(const PrepareGroup<K>& group, const
     InvertDiagonal<K>(group, task, i);
   }
   group.Sync();
-  lookahead();
   InvertRows<K>(group, task);
 }
 

@@ -114,8 +114,8 @@ __device__ __forceinline__ void RunSlotLoader(const RingParams& p, const RingCha
   int slot = 0;
   uint32_t round = 1;
   for (uint32_t step = 0; step < steps; ++step) {
-    while (LoadAcquire(ready + slot) < round) {
-    }
+    while (LoadRelaxed(ready + slot) < round) __nanosleep(20);
+    LoadAcquire(ready + slot);
     FenceAsync();
     const uint8_t* from = slots + static_cast<int64_t>(slot) * SlotLayout<128>::kBytes;
     LoadSlotPart(barriers, at, from, kPartKe);

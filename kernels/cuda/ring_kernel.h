@@ -23,6 +23,9 @@ struct RingStream {
 struct RingItem {
   int64_t item = 0;        // sequence * value_heads + value head
   int64_t first_step = 0;  // of its stream
+  int64_t first_row = 0;   // of the sequence
+  int32_t rows = 0;
+  int32_t value_head = 0;
 };
 
 struct RingParams {
@@ -31,6 +34,7 @@ struct RingParams {
   const RingStream* streams = nullptr;
   const RingItem* items = nullptr;
   int stream_count = 0;
+  int item_count = 0;
   int ring_slots = 0;
   int64_t most_steps = 0;         // of a stream
   bool runs_chains = true;         // false: measurements of the other role alone
@@ -38,7 +42,7 @@ struct RingParams {
   uint8_t* slots = nullptr;       // [streams, ring_slots]
   uint32_t* ready = nullptr;      // [streams, ring_slots]: steps prepared in the slot so far
   uint32_t* consumed = nullptr;   // [streams, kRingSlices]: steps read by each slice
-  unsigned long long* ticket = nullptr;  // the next block to prepare: step * streams + stream
+  uint32_t* ticket = nullptr;  // the next block to prepare: step * streams + stream
   float* exact_rows = nullptr;    // [preparing groups, 3, 64, 128]
 };
 

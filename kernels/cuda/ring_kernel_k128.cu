@@ -11,9 +11,9 @@ static_assert(kThreads == 2 * kGroup);
 
 // A chaining CTA: the chain's tiles, then one preparing group. Otherwise two groups.
 constexpr int kChainGroupOffset = RingChainLayout::kBytes;
-constexpr int kChainCtaBytes = kChainGroupOffset + sizeof(RingGroupShared);
-constexpr int kPrepareCtaBytes = 2 * sizeof(RingGroupShared);
-constexpr int kSharedBytes = kChainCtaBytes > kPrepareCtaBytes ? kChainCtaBytes : kPrepareCtaBytes;
+constexpr int kTableOffset = kChainGroupOffset + sizeof(RingGroupShared);
+static_assert(kTableOffset >= static_cast<int>(2 * sizeof(RingGroupShared)));
+constexpr int kSharedBytes = kTableOffset + sizeof(RingTable);
 static_assert(kSharedBytes <= 227 * 1024);
 
 // Registers a thread of a chaining CTA's warpgroups: chain, service, and two that prepare.
@@ -31,6 +31,8 @@ __global__ void __launch_bounds__(kThreads, 1) RingKernel(const __grid_constant_
     barriers.Init();
     FenceAsync();
   }
+  RingTable& table = *reinterpret_cast<RingTable*>(shared_bytes + kTableOffset);
+  if (RingTable::Fits(p)) table.Fill(p, threadIdx.x);
   __syncthreads();
   const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) >> 7, 0);
   if (chains && warpgroup == 0) {
@@ -51,8 +53,8 @@ __global__ void __launch_bounds__(kThreads, 1) RingKernel(const __grid_constant_
         shared_bytes + (chains ? kChainGroupOffset : half * sizeof(RingGroupShared));
     const int number = cta + (chains || half == 0 ? 0 : static_cast<int>(gridDim.x));
     if (p.runs_preparation) {
-      RunPreparing(p, *reinterpret_cast<RingGroupShared*>(shared), number, threadIdx.x % kGroup,
-                   half + 1);
+      RunPreparing(p, *reinterpret_cast<RingGroupShared*>(shared), table, number,
+                   threadIdx.x % kGroup, half + 1);
     }
   }
 }

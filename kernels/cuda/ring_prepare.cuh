@@ -13,104 +13,143 @@ struct RingTask {
   int64_t step = 0;
   int stream = 0;
   bool exists = false;
-  bool slot_free = false;  // as far as is known
+};
+
+// A CTA's copy of what tickets are looked up in, where every stream is one item.
+struct RingTable {
+  static constexpr int kStreams = 40;
+  struct Item {
+    int64_t first_row;
+    int32_t rows;
+    int32_t value_head;
+  };
+  Item items[kStreams];
+
+  static __device__ __forceinline__ bool Fits(const RingParams& p) {
+    return p.item_count == p.stream_count && p.stream_count <= kStreams;
+  }
+  __device__ __forceinline__ void Fill(const RingParams& p, int thread) {
+    if (thread >= p.stream_count) return;
+    const RingItem item = p.items[p.streams[thread].first_item];
+    items[thread] = {item.first_row, item.rows, item.value_head};
+  }
 };
 
 // The item of a stream that owns a step.
-__device__ __forceinline__ RingItem ItemAt(const RingParams& p, const RingStream& stream,
+__device__ __forceinline__ RingItem ItemAt(const RingItem* items, const RingStream& stream,
                                            int64_t step) {
   int64_t low = stream.first_item, high = low + stream.items - 1;
   while (low < high) {
     const int64_t middle = (low + high + 1) / 2;
-    if (p.items[middle].first_step <= step) {
+    if (items[middle].first_step <= step) {
       low = middle;
     } else {
       high = middle - 1;
     }
   }
-  return p.items[low];
+  return items[low];
 }
 
-__device__ __forceinline__ bool RingTaskAt(const RingParams& p, int64_t index, int group,
-                                           RingTask& task) {
-  task.step = index / p.stream_count;
-  task.stream = static_cast<int>(index % p.stream_count);
-  const RingStream stream = p.streams[task.stream];
-  if (task.step >= stream.steps) return false;
-  const RingItem item = ItemAt(p, stream, task.step);
-  const SequenceSpan& sequence = p.chain.sequences[item.item / p.chain.value_heads];
-  const int64_t start = (task.step - item.first_step) * kBlockRows;
-  task.block.first_row = sequence.first_row + start;
-  task.block.valid_rows = static_cast<int>(min(sequence.rows - start, int64_t{kBlockRows}));
-  task.block.value_head = static_cast<int>(item.item % p.chain.value_heads);
-  const int64_t slot = static_cast<int64_t>(task.stream) * p.ring_slots + task.step % p.ring_slots;
+// False where the ticket's stream has no such step.
+__device__ __forceinline__ bool RingTaskAt(const RingParams& p, const RingTable& table,
+                                           uint32_t ticket, int group, RingTask& task) {
+  const uint32_t step = ticket / p.stream_count;
+  task.step = step;
+  task.stream = static_cast<int>(ticket % p.stream_count);
+  RingTable::Item item;
+  int64_t start = step;
+  if (RingTable::Fits(p)) {
+    item = table.items[task.stream];
+  } else {
+    const RingStream stream = p.streams[task.stream];
+    if (step >= stream.steps) return false;
+    const RingItem found = ItemAt(p.items, stream, step);
+    item = {found.first_row, found.rows, found.value_head};
+    start -= found.first_step;
+  }
+  start *= kBlockRows;
+  if (start >= item.rows) return false;
+  task.block.first_row = item.first_row + start;
+  task.block.valid_rows = static_cast<int>(min(item.rows - start, int64_t{kBlockRows}));
+  task.block.value_head = item.value_head;
+  const int64_t slot = static_cast<int64_t>(task.stream) * p.ring_slots + step % p.ring_slots;
   task.block.slot = p.slots + slot * SlotLayout<128>::kBytes;
-  task.slot_free = false;
   task.block.exact_rows = p.exact_rows + static_cast<int64_t>(group) * 3 * kBlockRows * 128;
   return true;
 }
 
-// Whether every chain that reads the slot has read the step before in it.
-__device__ __forceinline__ bool IsSlotFree(const RingParams& p, const RingTask& task) {
-  if (task.step < p.ring_slots) return true;
-  const uint32_t needed = static_cast<uint32_t>(task.step - p.ring_slots + 1);
+// How many steps the slowest of a stream's chains has read.
+__device__ __forceinline__ uint32_t StepsConsumed(const RingParams& p, int stream) {
   uint32_t least = ~0u;
 #pragma unroll
   for (int slice = 0; slice < kRingSlices; ++slice) {
-    least = min(least, LoadAcquire(p.consumed + task.stream * kRingSlices + slice));
+    least = min(least, LoadRelaxed(p.consumed + stream * kRingSlices + slice));
   }
-  return least >= needed;
+  return least;
 }
 
-// Takes the next block that no group has taken yet. Tickets rise, and a block waits for earlier
-// steps of its own stream only, so some group can always go on.
-__device__ __forceinline__ void TakeTask(const RingParams& p, int group, RingTask& task) {
-  const int64_t tasks = p.most_steps * p.stream_count;
-  for (;;) {
-    const int64_t index = static_cast<int64_t>(atomicAdd(p.ticket, 1ull));
-    task.exists = index < tasks;
-    if (!task.exists || RingTaskAt(p, index, group, task)) return;
+// Until every chain has read the step before in the task's slot; `consumed` is what was known.
+__device__ __forceinline__ void WaitForSlot(const RingParams& p, const RingTask& task,
+                                            uint32_t consumed) {
+  if (task.step < p.ring_slots) return;
+  const uint32_t needed = static_cast<uint32_t>(task.step - p.ring_slots + 1);
+  while (consumed < needed) {
+    __nanosleep(40);
+    consumed = StepsConsumed(p, task.stream);
   }
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 
-// What a group keeps in shared memory: its block, and its task, the next and the one after.
+// Takes blocks in the order of tickets. A block waits for earlier steps of its own stream only, so
+// the group with the lowest ticket can always go on. A ticket is taken late, when its
+// group is about to start the block before it: one that lies waiting holds up its stream.
+__device__ __forceinline__ void TakeTask(const RingParams& p, const RingTable& table,
+                                         uint32_t ticket, int group, RingTask& task) {
+  const uint32_t tickets = static_cast<uint32_t>(p.most_steps * p.stream_count);
+  while (ticket < tickets && !RingTaskAt(p, table, ticket, group, task)) {
+    ticket = atomicAdd(p.ticket, 1u);
+  }
+  task.exists = ticket < tickets;
+}
+
+// What a group keeps in shared memory: its block, and its task and the next.
 struct RingGroupShared {
   PrepareShared<128> block;
-  RingTask tasks[3];
+  RingTask tasks[2];
 };
 
 __device__ __forceinline__ void RunPreparing(const RingParams& p, RingGroupShared& shared,
-                                             int number, int thread, int barrier) {
+                                             const RingTable& table, int number, int thread,
+                                             int barrier) {
   PrepareGroup<128> group{&shared.block, &p.in, thread, barrier};
   constexpr int kFinder = kGroupThreads<128> - 32;  // a thread of the last warp
   if (thread == kFinder) {
-    TakeTask(p, number, shared.tasks[0]);
-    TakeTask(p, number, shared.tasks[1]);
+    TakeTask(p, table, atomicAdd(p.ticket, 1u), number, shared.tasks[0]);
   }
   group.Sync();
   BlockScalars scalars;
   if (shared.tasks[0].exists) scalars = LoadBlockRows<128>(group, shared.tasks[0].block);
-  for (int current = 0; shared.tasks[current].exists; current = (current + 1) % 3) {
+  for (int current = 0; shared.tasks[current].exists; current ^= 1) {
     const RingTask& task = shared.tasks[current];
     // Addresses are to be computed anew for each block: kept over the loop, they would spill.
     asm volatile("" : "+r"(group.thread));
     const BlockScalars current_scalars = scalars;
+    uint32_t answer = 0;  // of a request whose latency the block's first phase hides
     PrepareBlock<128>(
         group, task.block, current_scalars,
         [&] {
-          if (thread == 0 && !task.slot_free) {
-            while (!IsSlotFree(p, task)) __nanosleep(40);
-          }
+          if (thread == 0) answer = StepsConsumed(p, task.stream);
+          if (thread == kFinder) answer = atomicAdd(p.ticket, 1u);
         },
         [&] {
-          const RingTask& next = shared.tasks[(current + 1) % 3];
+          if (thread == 0) WaitForSlot(p, task, answer);
+        },
+        [&] {
+          if (thread == kFinder) TakeTask(p, table, answer, number, shared.tasks[current ^ 1]);
+        },
+        [&] {
+          const RingTask& next = shared.tasks[current ^ 1];
           if (next.exists) scalars = LoadBlockRows<128>(group, next.block);
-        },
-        [&] {
-          if (thread != kFinder) return;
-          TakeTask(p, number, shared.tasks[(current + 2) % 3]);
-          RingTask& next = shared.tasks[(current + 1) % 3];
-          next.slot_free = next.exists && IsSlotFree(p, next);
         });
     group.Sync();
     if (thread == 0) {

@@ -122,6 +122,12 @@ __device__ __forceinline__ void ShrinkRegisters() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
 }
 
+// For polling: an acquiring load would empty the first-level cache at each try.
+__device__ __forceinline__ uint32_t LoadRelaxed(const uint32_t* at) {
+  uint32_t x;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(at) : "memory");
+  return x;
+}
 __device__ __forceinline__ uint32_t LoadAcquire(const uint32_t* at) {
   uint32_t x;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(at) : "memory");
