@@ -21,6 +21,21 @@
 
 namespace deltafill::test {
 
+using worker::AttemptBook;
+using worker::AttemptKey;
+using worker::BoundarySaver;
+using worker::DecodeLane;
+using worker::DecodeLaneOptions;
+using worker::ExchangeLinkLimits;
+using worker::LaneParts;
+using worker::Mailbox;
+using worker::MailboxRegistry;
+using worker::PrefillLane;
+using worker::PrefillLaneOptions;
+using worker::RangeCommand;
+using worker::StateSource;
+using worker::WorkerExchange;
+
 inline std::vector<uint32_t> RandomTokens(uint64_t seed, size_t count, uint32_t vocabulary) {
   Random random(seed);
   std::vector<uint32_t> tokens(count);
@@ -101,7 +116,7 @@ inline absl::StatusOr<std::vector<std::byte>> StoredState(StateStore& store, con
                                                           uint64_t boundary) {
   std::vector<std::byte> state(model.state_layout().bytes);
   absl::Status status =
-      LoadPrefixState(store, IdsOf(receipts), model.state_layout(), boundary, state.data());
+      worker::LoadPrefixState(store, IdsOf(receipts), model.state_layout(), boundary, state.data());
   if (!status.ok()) return status;
   return state;
 }

@@ -13,9 +13,9 @@
 
 namespace deltafill::test {
 
-class RecordingSink : public EventSink {
+class RecordingSink : public worker::EventSink {
  public:
-  void Emit(WorkerEvent event) override {
+  void Emit(worker::WorkerEvent event) override {
     {
       std::lock_guard lock(mutex_);
       events_.push_back(std::move(event));
@@ -23,7 +23,7 @@ class RecordingSink : public EventSink {
     changed_.notify_all();
   }
 
-  std::vector<WorkerEvent> All() const {
+  std::vector<worker::WorkerEvent> All() const {
     std::lock_guard lock(mutex_);
     return events_;
   }
@@ -46,7 +46,7 @@ class RecordingSink : public EventSink {
   template <typename Event>
   std::vector<Event> OfLocked() const {
     std::vector<Event> found;
-    for (const WorkerEvent& event : events_) {
+    for (const worker::WorkerEvent& event : events_) {
       if (const Event* match = std::get_if<Event>(&event)) found.push_back(*match);
     }
     return found;
@@ -54,7 +54,7 @@ class RecordingSink : public EventSink {
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  std::vector<WorkerEvent> events_;  // guarded by mutex_
+  std::vector<worker::WorkerEvent> events_;  // guarded by mutex_
 };
 
 }  // namespace deltafill::test

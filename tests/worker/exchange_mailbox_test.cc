@@ -4,7 +4,7 @@
 
 #include <thread>
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 StateLayout TwoLayers() {
@@ -161,4 +161,4 @@ TEST(MailboxTest, AbortAllForgetsEverything) {
 }
 
 }  // namespace
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -10,7 +10,7 @@
 #include "worker/exchange/exchange_server.h"
 #include "worker/exchange/worker_exchange.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 using std::chrono::milliseconds;
@@ -277,4 +277,4 @@ TEST_F(ExchangeServiceTest, PiecesAreChecked) {
 }
 
 }  // namespace
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -12,7 +12,7 @@
 #include "tests/testing/fake_coordinator.h"
 #include "worker/runtime/wire.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 using std::chrono::milliseconds;
@@ -247,4 +247,4 @@ TEST(WireTest, BadCommandsNameTheField) {
 }
 
 }  // namespace
-}  // namespace deltafill
+}  // namespace deltafill::worker

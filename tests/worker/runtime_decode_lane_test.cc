@@ -10,7 +10,7 @@
 #include "tests/testing/lane_fixture.h"
 #include "worker/runtime/sampler.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 using std::chrono::milliseconds;
@@ -292,4 +292,4 @@ TEST(SamplerTest, DependsOnSeedAndPositionOnly) {
 }
 
 }  // namespace
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -9,7 +9,7 @@
 #include "tests/worker/model_fixture.h"
 #include "worker/model/init.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 using test::LaneBench;
@@ -151,4 +151,4 @@ TEST_F(IdentityTest, ResumingExportingAndSavingAfterDecodingAgreeWithPrefill) {
 }
 
 }  // namespace
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -9,7 +9,7 @@
 
 #include "tests/testing/lane_fixture.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 using std::chrono::milliseconds;
@@ -344,4 +344,4 @@ TEST_F(PoisonTest, ANonFiniteStateIsNotStored) {
 }
 
 }  // namespace
-}  // namespace deltafill
+}  // namespace deltafill::worker

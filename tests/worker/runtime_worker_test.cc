@@ -13,7 +13,7 @@
 #include "tests/testing/lane_fixture.h"
 #include "worker/runtime/worker_agent.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 using std::chrono::milliseconds;
@@ -238,4 +238,4 @@ TEST(WorkerSetupTest, MissingPiecesAreNamed) {
 }
 
 }  // namespace
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "statestore/part.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 struct AttemptKey {
   uint64_t prompt = 0;
@@ -70,6 +70,6 @@ class BoundaryExchange {
   virtual void Release(const AttemptKey& attempt, uint32_t range) = 0;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_EXCHANGE_BOUNDARY_EXCHANGE_H_

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/worker.grpc.pb.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -289,4 +289,4 @@ bool ExchangeLink::Flush(std::chrono::milliseconds timeout) {
   return core.unacknowledged.empty() && core.losses == losses_before;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

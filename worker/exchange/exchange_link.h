@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "worker/exchange/boundary_exchange.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 struct ExchangeLinkLimits {
   // Sent and not yet acknowledged: the credits. One message may always be under way, however large.
@@ -53,6 +53,6 @@ class ExchangeLink {
   std::unique_ptr<Core> core_;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_EXCHANGE_EXCHANGE_LINK_H_

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/worker.grpc.pb.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 BoundaryAddress AddressOf(const v1::BoundaryMessage& message) {
@@ -136,4 +136,4 @@ ExchangeServer::~ExchangeServer() = default;
 
 int ExchangeServer::port() const { return core_->port; }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

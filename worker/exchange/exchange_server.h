@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "worker/exchange/mailbox.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Owns its port until destroyed; destruction ends the streams of all peers.
 class ExchangeServer {
@@ -27,6 +27,6 @@ class ExchangeServer {
   std::unique_ptr<Core> core_;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_EXCHANGE_EXCHANGE_SERVER_H_

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 std::string Describe(const AttemptKey& attempt) {
@@ -232,4 +232,4 @@ size_t Mailbox::prompts_remembered() const {
   return marks_.size();
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

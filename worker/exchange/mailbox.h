@@ -19,7 +19,7 @@
 #include "worker/exchange/boundary_exchange.h"
 #include "worker/model/state_layout.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 struct MailboxLimits {
   // Messages may overtake the command that reserves their range. Past this many bytes of them the
@@ -106,6 +106,6 @@ class Mailbox {
   uint64_t generation_ = 0;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_EXCHANGE_MAILBOX_H_

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace deltafill {
+namespace deltafill::worker {
 
 void MailboxRegistry::Register(uint32_t worker, std::shared_ptr<Mailbox> mailbox) {
   std::lock_guard lock(mutex_);
@@ -21,4 +21,4 @@ std::shared_ptr<Mailbox> MailboxRegistry::Find(uint32_t worker) const {
   return found == mailboxes_.end() ? nullptr : found->second;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

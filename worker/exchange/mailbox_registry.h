@@ -9,7 +9,7 @@
 
 #include "worker/exchange/mailbox.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Thread-safe. One for all workers of one coordinator: worker numbers are unique only there.
 class MailboxRegistry {
@@ -28,6 +28,6 @@ class MailboxRegistry {
   std::unordered_map<uint32_t, std::shared_ptr<Mailbox>> mailboxes_;  // guarded by mutex_
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_EXCHANGE_MAILBOX_REGISTRY_H_

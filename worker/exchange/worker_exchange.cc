@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 WorkerExchange::WorkerExchange(std::shared_ptr<Mailbox> mailbox,
                                std::shared_ptr<MailboxRegistry> registry,
@@ -107,4 +107,4 @@ std::shared_ptr<ExchangeLink> WorkerExchange::Link(const ExchangeTarget& target)
   return link;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -16,7 +16,7 @@
 #include "worker/exchange/mailbox.h"
 #include "worker/exchange/mailbox_registry.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Thread-safe.
 class WorkerExchange : public BoundaryExchange {
@@ -55,6 +55,6 @@ class WorkerExchange : public BoundaryExchange {
   std::map<std::string, std::shared_ptr<ExchangeLink>> links_;  // by address
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_EXCHANGE_WORKER_EXCHANGE_H_

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace deltafill {
+namespace deltafill::worker {
 
 AttemptFlagRef AttemptBook::Enter(const AttemptKey& attempt) {
   std::lock_guard lock(mutex_);
@@ -70,4 +70,4 @@ void AttemptBook::Fail(const AttemptKey& attempt, const absl::Status& status,
   sink_->Emit(AttemptFailed{attempt, status, stored_state_lost, peer_lost});
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

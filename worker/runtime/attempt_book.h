@@ -14,7 +14,7 @@
 #include "worker/exchange/boundary_exchange.h"
 #include "worker/runtime/events.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Shared by all work of one attempt. Set once, never reset.
 class AttemptFlag {
@@ -64,6 +64,6 @@ class AttemptBook {
   std::list<uint64_t> tombstone_order_;                // oldest first
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_ATTEMPT_BOOK_H_

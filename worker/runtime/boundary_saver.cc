@@ -7,7 +7,7 @@
 #include "worker/runtime/finite_scan.h"
 #include "worker/runtime/state_parts.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 BoundarySaver::BoundarySaver(StateStore* store, const StateLayout* layout)
     : store_(store), layout_(layout), thread_([this] { Run(); }) {}
@@ -55,4 +55,4 @@ absl::StatusOr<std::vector<PartReceipt>> BoundarySaver::Put(const SaveRequest& r
   return receipts;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

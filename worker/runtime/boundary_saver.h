@@ -16,7 +16,7 @@
 #include "worker/runtime/closable_queue.h"
 #include "worker/runtime/state_pool.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Receipts of all parts: recurrent, convolution tail, and logits if there were any. Errors: the
 // store's; INTERNAL naming layer and head if a value is not finite (then nothing was stored);
@@ -60,6 +60,6 @@ class BoundarySaver {
   std::thread thread_;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_BOUNDARY_SAVER_H_

@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Thread-safe. Unbounded: what goes in is bounded by whoever gives the work.
 template <typename T>
@@ -83,6 +83,6 @@ class ClosableQueue {
   bool closed_ = false;     // guarded by mutex_
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_CLOSABLE_QUEUE_H_

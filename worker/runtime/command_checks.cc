@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "statestore/identity.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 absl::Status CheckTokens(uint64_t first_token, std::span<const uint32_t> tokens,
                          int64_t vocabulary) {
@@ -21,4 +21,4 @@ absl::Status CheckTokens(uint64_t first_token, std::span<const uint32_t> tokens,
   return absl::OkStatus();
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

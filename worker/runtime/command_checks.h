@@ -7,13 +7,13 @@
 
 #include "absl/status/status.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // INVALID_ARGUMENT naming the field: first_token must be a multiple of 64, there must be at least
 // one token, and ids must be below the vocabulary's size.
 absl::Status CheckTokens(uint64_t first_token, std::span<const uint32_t> tokens,
                          int64_t vocabulary);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_COMMAND_CHECKS_H_

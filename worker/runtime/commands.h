@@ -11,7 +11,7 @@
 #include "statestore/identity.h"
 #include "worker/exchange/boundary_exchange.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // The state before a command's first token.
 struct StateSource {
@@ -78,6 +78,6 @@ struct WelcomeCommand {
 using WorkerCommand = std::variant<WelcomeCommand, RangeCommand, AbortCommand, DecodeCommand,
                                    ExportCommand, DrainCommand>;
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_COMMANDS_H_

@@ -8,7 +8,7 @@
 #include "worker/model/device_buffer.h"
 #include "worker/model/status_steps.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -156,4 +156,4 @@ absl::StatusOr<CostConstants> MeasureCosts(Model& model, BoundaryExchange& excha
   return costs;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -9,7 +9,7 @@
 #include "worker/model/model.h"
 #include "worker/runtime/worker_profile.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 struct CostProbeOptions {
   int threads = 1;
@@ -25,6 +25,6 @@ absl::StatusOr<CostConstants> MeasureCosts(Model& model, BoundaryExchange& excha
                                            const ExchangeTarget& target,
                                            const CostProbeOptions& options);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_COST_PROBE_H_

@@ -12,7 +12,7 @@
 #include "worker/runtime/sampler.h"
 #include "worker/runtime/state_parts.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 using Phase = DecodeSequence::Phase;
 
@@ -315,4 +315,4 @@ void DecodeLane::SaveExport(DecodeSequence& sequence, std::span<const float> log
   sequence.phase = Phase::kDone;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -19,7 +19,7 @@
 #include "worker/runtime/prefill_lane.h"
 #include "worker/runtime/state_pool.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 struct DecodeLaneOptions {
   int threads = 1;
@@ -82,6 +82,6 @@ class DecodeLane {
   std::thread thread_;  // last
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_DECODE_LANE_H_

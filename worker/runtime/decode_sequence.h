@@ -9,7 +9,7 @@
 #include "worker/runtime/commands.h"
 #include "worker/runtime/state_pool.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // A prefix state and how many of the sequence's tokens are in it.
 struct SequenceState {
@@ -45,6 +45,6 @@ inline size_t TailStart(size_t tokens) {
   return (tokens - 1) / kBlockTokenCount * kBlockTokenCount;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_DECODE_SEQUENCE_H_

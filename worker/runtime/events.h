@@ -11,7 +11,7 @@
 #include "statestore/store.h"
 #include "worker/exchange/boundary_exchange.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 struct WorkerHeartbeat {
   uint64_t save_queue_bytes = 0;
@@ -85,6 +85,6 @@ class EventSink {
   virtual void Emit(WorkerEvent event) = 0;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_EVENTS_H_

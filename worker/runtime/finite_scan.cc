@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 // A value is finite unless its exponent is all ones. The inner loop has no exit, so that it is
@@ -91,4 +91,4 @@ absl::Status CheckLogitsFinite(std::span<const float> logits, const char* what) 
   return absl::InternalError(absl::StrCat(what, ": the logit of token ", found, " is not finite"));
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

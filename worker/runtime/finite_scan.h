@@ -9,7 +9,7 @@
 #include "statestore/part.h"
 #include "worker/model/state_layout.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Index of the first value that is not finite, or the number of values. `bytes` has whole values.
 size_t FindNonFinite(PartDType dtype, std::span<const std::byte> bytes);
@@ -21,6 +21,6 @@ absl::Status CheckStateFinite(const StateLayout& layout, const std::byte* state)
 // INTERNAL if a logit is NaN or +-infinity; `what` begins the message.
 absl::Status CheckLogitsFinite(std::span<const float> logits, const char* what);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_FINITE_SCAN_H_

@@ -11,7 +11,7 @@
 #include "worker/runtime/range_port.h"
 #include "worker/runtime/state_parts.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -249,4 +249,4 @@ void PrefillLane::Save(const Queued& queued, Captures captures) {
   }
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -19,7 +19,7 @@
 #include "worker/runtime/commands.h"
 #include "worker/runtime/state_pool.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // What a lane works with; all must outlive it.
 struct LaneParts {
@@ -105,6 +105,6 @@ class PrefillLane {
   std::thread thread_;  // last
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_PREFILL_LANE_H_

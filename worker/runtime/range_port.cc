@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 RangePort::RangePort(const StateLayout* layout, BoundaryExchange* exchange, RangePass pass,
                      std::function<void(uint32_t layers_done)> on_task_done)
@@ -64,4 +64,4 @@ absl::Status RangePort::TaskDone(uint32_t layer) {
   return absl::OkStatus();
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

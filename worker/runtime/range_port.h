@@ -13,7 +13,7 @@
 #include "worker/runtime/attempt_book.h"
 #include "worker/runtime/state_pool.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 struct RangePass {
   enum class Source : uint8_t { kZero, kBuffer, kPeer };
@@ -53,6 +53,6 @@ class RangePort : public BoundaryPort {
   bool peer_lost_ = false;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_RANGE_PORT_H_

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 struct Candidate {
@@ -80,4 +80,4 @@ uint32_t SampleToken(std::span<const float> logits, const SamplingParams& params
   return Draw(candidates, total, UniformAt(params.seed, position));
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -8,7 +8,7 @@
 
 #include "worker/runtime/commands.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Philox4x32 with 10 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
 // 2011): a pure function of counter and key.
@@ -25,6 +25,6 @@ double UniformAt(uint64_t seed, uint64_t position);
 uint32_t SampleToken(std::span<const float> logits, const SamplingParams& params,
                      uint64_t position);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_SAMPLER_H_

@@ -4,7 +4,7 @@
 #include "worker/model/status_steps.h"
 #include "worker/runtime/worker.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 std::string LastComponent(const std::string& directory) {
@@ -33,4 +33,4 @@ absl::StatusOr<ServedModel> LoadServedModel(const std::string& directory,
   return served;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/model/status_steps.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 constexpr int kPutTries = 4;
@@ -138,4 +138,4 @@ absl::Status LoadPrefixState(StateStore& store, std::span<const PartId> parts,
   return absl::OkStatus();
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

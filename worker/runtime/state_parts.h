@@ -13,7 +13,7 @@
 #include "statestore/store.h"
 #include "worker/model/state_layout.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // The headers of a prefix state's parts, in the layout's order of kinds. INVALID_ARGUMENT if
 // entries of one kind differ in shape or dtype, or do not stand together: the layout cannot be
@@ -38,6 +38,6 @@ absl::StatusOr<PartReceipt> PutLogits(StateStore& store, const std::string& tena
 absl::Status LoadPrefixState(StateStore& store, std::span<const PartId> parts,
                              const StateLayout& layout, uint64_t boundary, std::byte* state);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_STATE_PARTS_H_

@@ -5,7 +5,7 @@
 
 #include "worker/model/status_steps.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 struct StatePool::Core : std::enable_shared_from_this<StatePool::Core> {
   Core(kernels::Backend* state_backend, size_t bytes, size_t buffers)
@@ -76,4 +76,4 @@ size_t StatePool::in_use() const {
   return core_->in_use;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -14,7 +14,7 @@
 #include "worker/model/state_layout.h"
 #include "worker/runtime/attempt_book.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // One prefix state, laid out by the model's StateLayout; 64-byte aligned. Goes back to its pool
 // with its last reference, which may outlive the pool object.
@@ -51,6 +51,6 @@ class StatePool {
   std::shared_ptr<Core> core_;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_STATE_POOL_H_

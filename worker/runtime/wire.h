@@ -7,12 +7,12 @@
 #include "worker/runtime/events.h"
 #include "worker/runtime/worker_profile.h"
 
-namespace deltafill {
-
-namespace v1 {
+namespace deltafill::v1 {
 class WorkerCommand;
 class WorkerEvent;
-}  // namespace v1
+}  // namespace deltafill::v1
+
+namespace deltafill::worker {
 
 void ToWire(const WorkerProfile& profile, v1::WorkerEvent* message);
 void ToWire(const WorkerEvent& event, v1::WorkerEvent* message);
@@ -24,6 +24,6 @@ absl::StatusOr<WorkerCommand> FromWire(const v1::WorkerCommand& message);
 // The attempt that a command belongs to; {0, 0} if none.
 AttemptKey AttemptOf(const v1::WorkerCommand& message);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_WIRE_H_

@@ -9,7 +9,7 @@
 #include "worker/model/status_steps.h"
 #include "worker/runtime/wire.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "token ids travel little-endian");
@@ -143,4 +143,4 @@ AttemptKey AttemptOf(const v1::WorkerCommand& message) {
   }
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -4,7 +4,7 @@
 #include "proto/worker.pb.h"
 #include "worker/runtime/wire.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 constexpr uint32_t kProtocol = 1;
@@ -131,4 +131,4 @@ void ToWire(const WorkerEvent& event, v1::WorkerEvent* message) {
   std::visit(EventFiller{message}, event);
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -17,7 +17,7 @@
 #include "worker/runtime/state_parts.h"
 #include "worker/runtime/worker_agent.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 constexpr int64_t kDecodeRowsMax = 512;
@@ -223,4 +223,4 @@ absl::Status Worker::status() const { return composition_->agent().status(); }
 bool Worker::attached() const { return composition_->agent().attached(); }
 const WorkerProfile& Worker::profile() const { return composition_->profile(); }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -19,7 +19,7 @@ namespace grpc {
 class Channel;
 }
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // A loaded model as workers offer it. Several workers of a process may share one.
 struct ServedModel {
@@ -91,6 +91,6 @@ class Worker {
   std::unique_ptr<Composition> composition_;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_WORKER_H_

@@ -16,7 +16,7 @@
 #include "worker/runtime/closable_queue.h"
 #include "worker/runtime/wire.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -264,4 +264,4 @@ std::shared_ptr<grpc::Channel> ConnectCoordinator(const std::string& address) {
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -16,7 +16,7 @@ namespace grpc {
 class Channel;
 }
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Called from the agent's threads, one call at a time but for Heartbeat and Idle.
 class CommandHandler {
@@ -79,6 +79,6 @@ class WorkerAgent : public EventSink {
 // A channel to a coordinator's worker port ("host:port") with pings and message limits as needed.
 std::shared_ptr<grpc::Channel> ConnectCoordinator(const std::string& address);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_WORKER_AGENT_H_

@@ -9,7 +9,7 @@
 #include "statestore/identity.h"
 #include "statestore/part.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Seconds for a range of n tokens at one layer: layer_fixed_s + n * layer_token_s.
 struct CostConstants {
@@ -40,6 +40,6 @@ struct WorkerProfile {
   std::vector<PartHeader> state_parts;  // shapes; boundary 0
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_WORKER_PROFILE_H_
