@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/front/limits.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 absl::Status CheckPositions(std::span<const uint64_t> positions, uint64_t tokens) {
@@ -64,4 +64,4 @@ absl::StatusOr<std::vector<RequestedBoundary>> MergeCheckpoints(
   return requested;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 struct RequestedBoundary {
   uint64_t boundary = 0;  // a positive multiple of 64
@@ -23,6 +23,6 @@ struct RequestedBoundary {
 absl::StatusOr<std::vector<RequestedBoundary>> MergeCheckpoints(
     std::span<const uint64_t> checkpoint_at, uint64_t every, uint64_t tokens);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_CHECKPOINT_REQUEST_H_

@@ -14,7 +14,7 @@
 #include "coordinator/front/state_access.h"
 #include "proto/prefill.pb.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -157,4 +157,4 @@ absl::Status Decode(FrontContext& context, const Call& call, const v1::DecodeReq
   return send(last) ? absl::OkStatus() : absl::CancelledError("the caller is gone");
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

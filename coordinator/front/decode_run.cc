@@ -12,7 +12,7 @@
 #include "coordinator/front/prefill_run.h"
 #include "coordinator/front/prefix_lookup.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -174,4 +174,4 @@ absl::Status DecodeRun::Save() {
   return absl::OkStatus();
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -16,7 +16,7 @@
 #include "coordinator/prompt_engine.h"
 #include "statestore/store.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 struct DecodeAsk {
   uint32_t max_tokens = 1;
@@ -84,6 +84,6 @@ class DecodeRun {
   DecodeOutcome outcome_;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_DECODE_RUN_H_

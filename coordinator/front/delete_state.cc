@@ -4,7 +4,7 @@
 #include "coordinator/front/state_access.h"
 #include "proto/prefill.pb.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 absl::Status DeleteState(FrontContext& context, const Call& call, const v1::StateRequest& request,
                          v1::DeleteStateResponse*) {
@@ -15,4 +15,4 @@ absl::Status DeleteState(FrontContext& context, const Call& call, const v1::Stat
   return absl::IsNotFound(status) ? StateNotFound("state") : status;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -4,7 +4,7 @@
 #include "coordinator/front/publish.h"
 #include "proto/prefill.pb.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 const char* KindName(PartKind kind) {
@@ -42,4 +42,4 @@ void DescribeState(const Manifest& manifest, size_t tail_tokens,
   }
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

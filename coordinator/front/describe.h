@@ -6,14 +6,14 @@
 
 #include "statestore/store.h"
 
-namespace deltafill {
-
-namespace v1 {
+namespace deltafill::v1 {
 class StateDescription;
-}
+}  // namespace deltafill::v1
+
+namespace deltafill::coordinator {
 
 void DescribeState(const Manifest& manifest, size_t tail_tokens, v1::StateDescription* description);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_DESCRIBE_H_

@@ -16,7 +16,7 @@
 #include "coordinator/front/state_tensors.h"
 #include "proto/prefill.pb.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 using Send = SendEvent<v1::FetchStateEvent>;
@@ -207,4 +207,4 @@ absl::Status FetchState(FrontContext& context, const Call& call,
   return FetchBlock(context, call, request, *manifest, *ref, send);
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

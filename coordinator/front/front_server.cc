@@ -15,7 +15,7 @@
 #include "coordinator/front/operations.h"
 #include "coordinator/front/service.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 class FrontServerImpl final : public FrontServer {
@@ -96,4 +96,4 @@ absl::StatusOr<std::unique_ptr<FrontServer>> StartFrontServer(FrontServerOptions
   return server;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

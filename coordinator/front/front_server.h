@@ -11,7 +11,7 @@
 #include "coordinator/prompt_engine.h"
 #include "statestore/store.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 struct FrontServerOptions {
   std::string listen;                        // host:port; port 0: any free one. Or unix:PATH
@@ -37,6 +37,6 @@ absl::StatusOr<std::unique_ptr<FrontServer>> StartFrontServer(FrontServerOptions
                                                               StateStore& store,
                                                               PromptEngine& engine);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_FRONT_SERVER_H_

@@ -6,7 +6,7 @@
 #include "coordinator/front/state_access.h"
 #include "proto/prefill.pb.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 absl::Status GetState(FrontContext& context, const Call& call, const v1::GetStateRequest& request,
                       v1::StateDescription* response) {
@@ -31,4 +31,4 @@ absl::Status GetState(FrontContext& context, const Call& call, const v1::GetStat
   return absl::OkStatus();
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/front/limits.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 constexpr std::string_view kHandlePrefix = "df1.";
@@ -173,4 +173,4 @@ absl::StatusOr<PrefixRef> DecodeStateReference(std::string_view text, std::strin
   return ref;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -22,7 +22,7 @@
 #include "absl/status/statusor.h"
 #include "statestore/identity.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 struct PrefixRef {
   StateId state;               // at boundary 0: the root key
@@ -44,6 +44,6 @@ std::string EncodeStateName(const StateId& state);
 // A handle or a state name.
 absl::StatusOr<PrefixRef> DecodeStateReference(std::string_view text, std::string_view field);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_HANDLE_H_

@@ -5,7 +5,7 @@
 #include "coordinator/front/handle.h"
 #include "statestore/prefix_key.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 std::vector<uint32_t> KeyedPrompt::TokensBetween(uint64_t begin, uint64_t end) const {
   return {tokens.begin() + static_cast<int64_t>(begin - base),
@@ -47,4 +47,4 @@ KeyedPrompt KeyFromState(ServedModel model, const TenantSalt& salt, const Manife
   return prompt;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -12,7 +12,7 @@
 #include "statestore/identity.h"
 #include "statestore/store.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 struct KeyedPrompt {
   std::string tenant;
@@ -43,6 +43,6 @@ KeyedPrompt KeyWholePrompt(std::string tenant, ServedModel model, const TenantSa
 KeyedPrompt KeyFromState(ServedModel model, const TenantSalt& salt, const Manifest& manifest,
                          std::vector<uint32_t> tokens);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_KEYED_PROMPT_H_

@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 void AppendRecurrent(TensorLayout layout, const StateDims& dims, HeadRange heads,
@@ -134,4 +134,4 @@ const char* DTypeName(PartDType dtype) {
 
 size_t DTypeBytes(PartDType dtype) { return dtype == PartDType::kF32 ? 4 : 2; }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

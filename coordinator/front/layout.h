@@ -35,7 +35,7 @@
 #include "absl/status/statusor.h"
 #include "statestore/part.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 enum class TensorLayout { kCanonical, kFla };
 
@@ -82,6 +82,6 @@ std::string LayerBytes(TensorLayout layout, const StateDims& dims, HeadRange hea
 const char* DTypeName(PartDType dtype);
 size_t DTypeBytes(PartDType dtype);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_LAYOUT_H_

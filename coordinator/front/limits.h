@@ -9,7 +9,7 @@
 #include "statestore/identity.h"
 #include "statestore/store.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 // Requests.
 inline constexpr uint64_t kPromptTokensMax = uint64_t{4} << 20;
@@ -79,6 +79,6 @@ constexpr uint64_t FloorToBlock(uint64_t position) {
 // Where a prompt of that many tokens (at least 1) is kept: a resume always has a token to compute.
 constexpr uint64_t FinalBoundary(uint64_t tokens) { return FloorToBlock(tokens - 1); }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_LIMITS_H_

@@ -9,7 +9,7 @@
 #include "coordinator/front/request_check.h"
 #include "proto/prefill.pb.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 // The store's page names are bytes; the API's are text.
@@ -41,4 +41,4 @@ absl::Status ListStates(FrontContext& context, const Call& call,
   return absl::OkStatus();
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -4,13 +4,13 @@
 
 #include <string_view>
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 // Thread-safe; to the process's default log (standard error unless set otherwise).
 void LogNotice(std::string_view message);
 void LogWarning(std::string_view message);
 void LogError(std::string_view message);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_LOG_H_

@@ -6,7 +6,7 @@
 #include "coordinator/front/request_check.h"
 #include "proto/prefill.pb.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 absl::Status Lookup(FrontContext& context, const Call& call, const v1::LookupRequest& request,
                     v1::LookupResponse* response) {
@@ -32,4 +32,4 @@ absl::Status Lookup(FrontContext& context, const Call& call, const v1::LookupReq
   return absl::OkStatus();
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 std::string Names(std::span<const ServedModel> served) {
@@ -64,4 +64,4 @@ absl::StatusOr<ServedModel> ModelOfState(std::span<const ServedModel> served,
   return other(served.front());
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -12,7 +12,7 @@
 #include "coordinator/prompt_engine.h"
 #include "statestore/store.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 // The model of that name; "": the only one there is. If workers serve one model with several
 // numerics ids, the first in the order of `served`. UNAVAILABLE if there is no worker at all;
@@ -26,6 +26,6 @@ absl::StatusOr<ServedModel> ModelOfState(std::span<const ServedModel> served,
                                          const ModelFingerprint& fingerprint,
                                          std::string_view numerics, std::string_view name);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_MODEL_CHOICE_H_

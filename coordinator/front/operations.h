@@ -12,9 +12,7 @@
 #include "coordinator/prompt_engine.h"
 #include "statestore/store.h"
 
-namespace deltafill {
-
-namespace v1 {
+namespace deltafill::v1 {
 class DecodeEvent;
 class DecodeRequest;
 class DeleteStateResponse;
@@ -31,7 +29,9 @@ class PrefillRequest;
 class ServerInfo;
 class StateDescription;
 class StateRequest;
-}  // namespace v1
+}  // namespace deltafill::v1
+
+namespace deltafill::coordinator {
 
 // What all calls share. Thread-safe; store and engine must outlive it.
 struct FrontContext {
@@ -72,6 +72,6 @@ absl::Status SetStatePinned(FrontContext& context, const Call& call,
                             v1::StateDescription* response);
 absl::Status GetServerInfo(FrontContext& context, v1::ServerInfo* response);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_OPERATIONS_H_

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/front/log.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 std::vector<uint64_t> LeaseIds(std::span<const PartReceipt> parts) {
   std::vector<uint64_t> leases;
@@ -18,4 +18,4 @@ void ReleaseParts(StateStore& store, std::span<const PartReceipt> parts) {
   if (!status.ok()) LogWarning(absl::StrCat("leases not given back: ", status.ToString()));
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

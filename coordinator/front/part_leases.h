@@ -9,7 +9,7 @@
 
 #include "statestore/store.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 std::vector<uint64_t> LeaseIds(std::span<const PartReceipt> parts);
 
@@ -30,6 +30,6 @@ class LeasedParts {
   const std::vector<PartReceipt> parts_;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_PART_LEASES_H_

@@ -5,7 +5,7 @@
 #include "coordinator/front/state_access.h"
 #include "proto/prefill.pb.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 absl::Status SetStatePinned(FrontContext& context, const Call& call,
                             const v1::StateRequest& request, bool pinned,
@@ -23,4 +23,4 @@ absl::Status SetStatePinned(FrontContext& context, const Call& call,
   return absl::OkStatus();
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -11,7 +11,7 @@
 #include "coordinator/front/request_check.h"
 #include "proto/prefill.pb.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -134,4 +134,4 @@ absl::Status Prefill(FrontContext& context, const Call& call, const v1::PrefillR
   return send(last) ? absl::OkStatus() : absl::CancelledError("the caller is gone");
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

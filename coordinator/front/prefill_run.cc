@@ -9,7 +9,7 @@
 #include "coordinator/front/log.h"
 #include "coordinator/front/part_leases.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 double SecondsSince(ProgressRate::Clock::time_point start) {
@@ -196,4 +196,4 @@ absl::Status PrefillRun::CheckComplete() const {
   return absl::OkStatus();
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

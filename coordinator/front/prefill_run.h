@@ -21,7 +21,7 @@
 #include "coordinator/prompt_engine.h"
 #include "statestore/store.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 struct PrefillAsk {
   std::vector<RequestedBoundary> requested;  // ascending
@@ -104,6 +104,6 @@ class PrefillRun {
   bool logits_sent_ = false;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_PREFILL_RUN_H_

@@ -9,7 +9,7 @@
 #include "coordinator/front/state_access.h"
 #include "statestore/prefix_key.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 // Keys of the boundaries that may be resumed from, up to `deepest`; the first is at first_boundary.
@@ -180,4 +180,4 @@ absl::StatusOr<PrefillStart> PlanStart(StateStore& store, const KeyedPrompt& pro
   return plan;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

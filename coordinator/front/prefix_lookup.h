@@ -13,7 +13,7 @@
 #include "coordinator/front/keyed_prompt.h"
 #include "statestore/store.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 struct PrefixHit {
   StartState start;         // the zero state if nothing is stored
@@ -43,6 +43,6 @@ absl::StatusOr<PrefillStart> PlanStart(StateStore& store, const KeyedPrompt& pro
                                        std::span<const uint64_t> wanted, bool no_resume,
                                        std::span<const ServedModel> others);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_PREFIX_LOOKUP_H_

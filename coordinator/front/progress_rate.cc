@@ -4,7 +4,7 @@
 
 #include "coordinator/front/limits.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 constexpr double kSmoothingSeconds = 5.0;
@@ -41,4 +41,4 @@ std::optional<ProgressReport> ProgressRate::Update(uint64_t tokens_done, Clock::
   return report;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

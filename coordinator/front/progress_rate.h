@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 struct ProgressReport {
   uint64_t tokens_done = 0;
@@ -34,6 +34,6 @@ class ProgressRate {
   bool reported_end_ = false;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_PROGRESS_RATE_H_

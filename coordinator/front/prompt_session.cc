@@ -5,7 +5,7 @@
 #include "coordinator/front/limits.h"
 #include "coordinator/front/part_leases.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 bool PromptSession::Next(std::chrono::milliseconds timeout, PromptEvent* event) {
   std::unique_lock lock(mutex_);
@@ -105,4 +105,4 @@ absl::Status DrainPrompt(PromptEngine& engine, StateStore& store, PromptNumber p
   return absl::CancelledError("the call was cancelled");
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

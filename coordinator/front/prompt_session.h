@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "coordinator/prompt_engine.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 struct PlannedEvent {
   PlanSummary plan;
@@ -78,6 +78,6 @@ absl::Status DrainPrompt(PromptEngine& engine, StateStore& store, PromptNumber p
                          PromptSession& session, const std::function<bool()>& cancelled,
                          const std::function<absl::Status(PromptEvent&)>& handle);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_PROMPT_SESSION_H_

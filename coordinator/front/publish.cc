@@ -8,7 +8,7 @@
 #include "coordinator/front/log.h"
 #include "coordinator/front/part_leases.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 int64_t UnixMilliseconds() {
@@ -68,4 +68,4 @@ absl::StatusOr<PublishedState> PublishBoundary(StateStore& store, const KeyedPro
   return FromManifest(*old);
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -11,7 +11,7 @@
 #include "coordinator/prompt_engine.h"
 #include "statestore/store.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 struct PublishedState {
   StateId state;
@@ -32,6 +32,6 @@ PublishedState FromManifest(const Manifest& manifest);
 absl::StatusOr<PublishedState> PublishBoundary(StateStore& store, const KeyedPrompt& prompt,
                                                const StateId& state, const StoredBoundary& stored);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_PUBLISH_H_

@@ -8,7 +8,7 @@
 #include "coordinator/front/limits.h"
 #include "proto/prefill.pb.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 absl::Status CheckModelName(const std::string& name) {
@@ -161,4 +161,4 @@ absl::StatusOr<PrefillAsk> ReadPrefillAsk(const v1::PrefillRequest& request, uin
   return ask;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -12,16 +12,16 @@
 #include "coordinator/front/tokenizer_shelf.h"
 #include "coordinator/prompt_engine.h"
 
-namespace deltafill {
-
-namespace v1 {
+namespace deltafill::v1 {
 class DecodeRequest;
 class FetchStateRequest;
 class ListStatesRequest;
 class LookupRequest;
 class PrefillRequest;
 class Prompt;
-}  // namespace v1
+}  // namespace deltafill::v1
+
+namespace deltafill::coordinator {
 
 // Fields that can be judged without knowing the model.
 absl::Status CheckPrefillRequest(const v1::PrefillRequest& request);
@@ -41,6 +41,6 @@ absl::Status CheckPositions(uint64_t tokens, uint64_t generated, const ServedMod
 // The request's checkpoints, schedule and exactness, for a prompt of that many tokens.
 absl::StatusOr<PrefillAsk> ReadPrefillAsk(const v1::PrefillRequest& request, uint64_t tokens);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_REQUEST_CHECK_H_

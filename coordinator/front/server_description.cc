@@ -2,7 +2,7 @@
 #include "coordinator/front/operations.h"
 #include "proto/prefill.pb.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 void Describe(const ServedModel& model, v1::ModelDescription* description) {
@@ -48,4 +48,4 @@ absl::Status GetServerInfo(FrontContext& context, v1::ServerInfo* response) {
   return absl::OkStatus();
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

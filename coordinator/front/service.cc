@@ -13,7 +13,7 @@
 #include "proto/prefill.grpc.pb.h"
 #include "proto/status_conversion.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 CallMetadata ReadMetadata(const grpc::ServerContext& server_context) {
@@ -34,49 +34,49 @@ class PrefillServiceImpl final : public v1::PrefillService::Service {
   grpc::Status Prefill(grpc::ServerContext* server_context, const v1::PrefillRequest* request,
                        grpc::ServerWriter<v1::PrefillEvent>* writer) override {
     return Run(server_context, [&](const Call& call) {
-      return deltafill::Prefill(context_, call, *request, Sender(writer));
+      return coordinator::Prefill(context_, call, *request, Sender(writer));
     });
   }
 
   grpc::Status Lookup(grpc::ServerContext* server_context, const v1::LookupRequest* request,
                       v1::LookupResponse* response) override {
     return Run(server_context, [&](const Call& call) {
-      return deltafill::Lookup(context_, call, *request, response);
+      return coordinator::Lookup(context_, call, *request, response);
     });
   }
 
   grpc::Status FetchState(grpc::ServerContext* server_context, const v1::FetchStateRequest* request,
                           grpc::ServerWriter<v1::FetchStateEvent>* writer) override {
     return Run(server_context, [&](const Call& call) {
-      return deltafill::FetchState(context_, call, *request, Sender(writer));
+      return coordinator::FetchState(context_, call, *request, Sender(writer));
     });
   }
 
   grpc::Status Decode(grpc::ServerContext* server_context, const v1::DecodeRequest* request,
                       grpc::ServerWriter<v1::DecodeEvent>* writer) override {
     return Run(server_context, [&](const Call& call) {
-      return deltafill::Decode(context_, call, *request, Sender(writer));
+      return coordinator::Decode(context_, call, *request, Sender(writer));
     });
   }
 
   grpc::Status ListStates(grpc::ServerContext* server_context, const v1::ListStatesRequest* request,
                           v1::ListStatesResponse* response) override {
     return Run(server_context, [&](const Call& call) {
-      return deltafill::ListStates(context_, call, *request, response);
+      return coordinator::ListStates(context_, call, *request, response);
     });
   }
 
   grpc::Status GetState(grpc::ServerContext* server_context, const v1::GetStateRequest* request,
                         v1::StateDescription* response) override {
     return Run(server_context, [&](const Call& call) {
-      return deltafill::GetState(context_, call, *request, response);
+      return coordinator::GetState(context_, call, *request, response);
     });
   }
 
   grpc::Status DeleteState(grpc::ServerContext* server_context, const v1::StateRequest* request,
                            v1::DeleteStateResponse* response) override {
     return Run(server_context, [&](const Call& call) {
-      return deltafill::DeleteState(context_, call, *request, response);
+      return coordinator::DeleteState(context_, call, *request, response);
     });
   }
 
@@ -97,7 +97,7 @@ class PrefillServiceImpl final : public v1::PrefillService::Service {
   grpc::Status GetServerInfo(grpc::ServerContext* server_context, const v1::GetServerInfoRequest*,
                              v1::ServerInfo* response) override {
     return Run(server_context,
-               [&](const Call&) { return deltafill::GetServerInfo(context_, response); });
+               [&](const Call&) { return coordinator::GetServerInfo(context_, response); });
   }
 
  private:
@@ -153,4 +153,4 @@ std::unique_ptr<grpc::Service> NewPrefillService(FrontContext& context,
   return std::make_unique<PrefillServiceImpl>(context, resolver, stopping);
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -12,7 +12,7 @@ namespace grpc {
 class Service;
 }
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 // Synchronous: each call holds one of the server's threads until it ends. All references must
 // outlive the service. Once `stopping` is true, running calls are cancelled.
@@ -20,6 +20,6 @@ std::unique_ptr<grpc::Service> NewPrefillService(FrontContext& context,
                                                  const TenantResolver& resolver,
                                                  const std::atomic<bool>& stopping);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_SERVICE_H_

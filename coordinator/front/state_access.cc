@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "statestore/prefix_key.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 // A state of the tenant's own that is damaged is missing as well, and may say why.
@@ -60,4 +60,4 @@ absl::Status CheckTail(const PrefixRef& ref, const ServedModel& model) {
   return absl::OkStatus();
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

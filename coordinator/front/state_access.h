@@ -13,7 +13,7 @@
 #include "coordinator/prompt_engine.h"
 #include "statestore/store.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 // The one text for a state that is absent and for one that is another tenant's.
 absl::Status StateNotFound(std::string_view field);
@@ -31,6 +31,6 @@ absl::StatusOr<Manifest> FindState(StateStore& store, std::string_view tenant,
 // INVALID_ARGUMENT if the handle's tail has ids that the model does not know.
 absl::Status CheckTail(const PrefixRef& ref, const ServedModel& model);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_STATE_ACCESS_H_

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/front/state_access.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 absl::Status NoSuchLayer(std::span<const uint32_t> wanted, const std::vector<uint32_t>& present) {
@@ -100,4 +100,4 @@ absl::StatusOr<StateTensors> ZeroStateTensors(const ServedModel& model,
                                                     " do not tell what its zero state looks like"));
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -12,7 +12,7 @@
 #include "coordinator/prompt_engine.h"
 #include "statestore/store.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 struct StateTensors {
   Part recurrent;
@@ -32,6 +32,6 @@ absl::StatusOr<StateTensors> ReadStateTensors(StateStore& store, std::span<const
 absl::StatusOr<StateTensors> ZeroStateTensors(const ServedModel& model,
                                               std::span<const uint32_t> layers);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_STATE_TENSORS_H_

@@ -11,7 +11,7 @@
 #include "coordinator/front/limits.h"
 #include "statestore/sha256.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 constexpr std::string_view kTenantMetadata = "deltafill-tenant";
@@ -183,4 +183,4 @@ absl::Status CheckListenAddress(std::string_view address, const TenantResolver& 
                    "read every tenant's states; give a credentials file or listen on 127.0.0.1"));
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 using CallMetadata = std::multimap<std::string, std::string, std::less<>>;  // names in lower case
 
@@ -50,6 +50,6 @@ bool IsLoopbackAddress(std::string_view address);
 // whatever name it is given.
 absl::Status CheckListenAddress(std::string_view address, const TenantResolver& resolver);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_TENANT_RESOLVER_H_

@@ -2,7 +2,7 @@
 
 #include "coordinator/front/limits.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 absl::StatusOr<TenantSalt> TenantSalts::Get(const std::string& tenant) {
   {
@@ -19,4 +19,4 @@ absl::StatusOr<TenantSalt> TenantSalts::Get(const std::string& tenant) {
   return salt;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

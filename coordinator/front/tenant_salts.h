@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "statestore/store.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 // Thread-safe.
 class TenantSalts {
@@ -25,6 +25,6 @@ class TenantSalts {
   std::map<std::string, TenantSalt> salts_;  // under mutex_
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_TENANT_SALTS_H_

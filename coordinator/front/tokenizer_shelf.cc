@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/front/limits.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> TokenizerShelf::Get(const ServedModel& model) {
   if (model.tokenizer_kind.empty()) {
@@ -27,4 +27,4 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> TokenizerShelf::Get(const Serve
   return made;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

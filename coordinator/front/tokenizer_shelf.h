@@ -12,7 +12,7 @@
 #include "coordinator/prompt_engine.h"
 #include "coordinator/tokenizer/tokenizer.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 // Thread-safe.
 class TokenizerShelf {
@@ -27,6 +27,6 @@ class TokenizerShelf {
   std::map<Key, std::shared_ptr<const Tokenizer>> tokenizers_;  // under mutex_
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_FRONT_TOKENIZER_SHELF_H_

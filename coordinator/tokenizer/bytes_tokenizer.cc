@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 constexpr uint32_t kByteIds = 256;
@@ -105,4 +105,4 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> NewBytesTokenizer(std::string_v
   return std::make_shared<BytesTokenizer>(std::move(specials));
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -8,10 +8,10 @@
 #include "absl/status/statusor.h"
 #include "coordinator/tokenizer/tokenizer.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> NewBytesTokenizer(std::string_view file);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_TOKENIZER_BYTES_TOKENIZER_H_

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/tokenizer/bytes_tokenizer.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> NewTokenizer(std::string_view kind,
                                                               std::string_view file) {
@@ -13,4 +13,4 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> NewTokenizer(std::string_view k
       absl::StrCat("tokenizer kind \"", std::string(kind), "\" is not there; there is \"bytes\""));
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

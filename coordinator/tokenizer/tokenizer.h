@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 
 // Turns generated tokens into text, one at a time. One thread at a time.
 class TokenDecoder {
@@ -42,6 +42,6 @@ class Tokenizer {
 absl::StatusOr<std::shared_ptr<const Tokenizer>> NewTokenizer(std::string_view kind,
                                                               std::string_view file);
 
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_COORDINATOR_TOKENIZER_TOKENIZER_H_

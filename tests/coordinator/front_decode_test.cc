@@ -7,7 +7,7 @@
 #include "coordinator/front/limits.h"
 #include "tests/coordinator/front_fixture.h"
 
-namespace deltafill::testing {
+namespace deltafill::coordinator {
 namespace {
 
 class FrontDecodeTest : public FrontTest {
@@ -237,4 +237,4 @@ TEST_F(FrontDecodeTest, CancelStopsIt) {
 }
 
 }  // namespace
-}  // namespace deltafill::testing
+}  // namespace deltafill::coordinator

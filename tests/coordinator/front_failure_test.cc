@@ -8,7 +8,7 @@
 #include "coordinator/front/prompt_session.h"
 #include "tests/coordinator/front_fixture.h"
 
-namespace deltafill::testing {
+namespace deltafill::coordinator {
 namespace {
 
 using std::chrono::milliseconds;
@@ -209,4 +209,4 @@ TEST(PromptSession, KeepsOneProgress) {
 }
 
 }  // namespace
-}  // namespace deltafill::testing
+}  // namespace deltafill::coordinator

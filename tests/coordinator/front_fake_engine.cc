@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 
-namespace deltafill::testing {
+namespace deltafill::coordinator {
 namespace {
 
 constexpr uint32_t kLayers[] = {0, 2};
@@ -293,4 +293,4 @@ absl::StatusOr<PromptNumber> FakeEngine::SubmitExport(ExportWork work,
   });
 }
 
-}  // namespace deltafill::testing
+}  // namespace deltafill::coordinator

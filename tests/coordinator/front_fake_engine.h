@@ -19,7 +19,7 @@
 #include "coordinator/prompt_engine.h"
 #include "statestore/store.h"
 
-namespace deltafill::testing {
+namespace deltafill::coordinator {
 
 inline constexpr uint32_t kHeads = 2, kValueDim = 3, kKeyDim = 4;
 inline constexpr uint32_t kConvChannels = kHeads * (2 * kKeyDim + kValueDim);
@@ -88,6 +88,6 @@ class FakeEngine final : public PromptEngine {
   std::atomic<uint32_t> running_ = 0;
 };
 
-}  // namespace deltafill::testing
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_TESTS_COORDINATOR_FRONT_FAKE_ENGINE_H_

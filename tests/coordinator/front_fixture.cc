@@ -3,14 +3,14 @@
 #include "coordinator/front/handle.h"
 #include "tests/statestore/store_fixture.h"
 
-namespace deltafill::testing {
+namespace deltafill::coordinator {
 
 void FrontTest::SetUp() {
   bytes_ = NewMemoryEngine();
   EngineStoreOptions options;
   options.sweep_interval = std::chrono::milliseconds(0);
   options.log = [](const std::string&) {};
-  auto store = EngineStore::Open(std::make_unique<FaultyEngine>(bytes_), options);
+  auto store = EngineStore::Open(std::make_unique<testing::FaultyEngine>(bytes_), options);
   ASSERT_TRUE(store.ok()) << store.status();
   store_ = *std::move(store);
   engine_ = std::make_unique<FakeEngine>(*store_);
@@ -134,7 +134,7 @@ void FrontTest::Damage(const std::string& state_name) {
   ASSERT_TRUE(ref.ok()) << ref.status();
   const auto manifest = store_->GetManifest("default", ref->state);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
-  FlipLayerByte(bytes_.get(), manifest->parts.front().id, 1);
+  testing::FlipLayerByte(bytes_.get(), manifest->parts.front().id, 1);
 }
 
-}  // namespace deltafill::testing
+}  // namespace deltafill::coordinator

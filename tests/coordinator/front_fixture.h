@@ -15,7 +15,7 @@
 #include "statestore/engine_store.h"
 #include "tests/coordinator/front_fake_engine.h"
 
-namespace deltafill::testing {
+namespace deltafill::coordinator {
 
 // All events of a prefill, by kind.
 struct PrefillResult {
@@ -73,6 +73,6 @@ class FrontTest : public ::testing::Test {
   std::unique_ptr<v1::PrefillService::Stub> stub_;
 };
 
-}  // namespace deltafill::testing
+}  // namespace deltafill::coordinator
 
 #endif  // DELTAFILL_TESTS_COORDINATOR_FRONT_FIXTURE_H_

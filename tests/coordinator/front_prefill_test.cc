@@ -5,7 +5,7 @@
 #include "coordinator/front/limits.h"
 #include "tests/coordinator/front_fixture.h"
 
-namespace deltafill::testing {
+namespace deltafill::coordinator {
 namespace {
 
 class FrontPrefillTest : public FrontTest {
@@ -248,4 +248,4 @@ TEST_F(FrontPrefillTest, AMillionTokensAreLookedUpAndSent) {
 }
 
 }  // namespace
-}  // namespace deltafill::testing
+}  // namespace deltafill::coordinator

@@ -11,10 +11,8 @@
 #include "proto/prefill.pb.h"
 #include "tests/coordinator/front_fake_engine.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
-
-using testing::FakeModel;
 
 void ExpectInvalid(const absl::Status& status, const std::string& field, const std::string& limit) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
@@ -220,4 +218,4 @@ TEST(ProgressRate, SurvivesALostWorker) {
 }
 
 }  // namespace
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

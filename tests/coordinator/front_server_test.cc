@@ -5,7 +5,7 @@
 #include "coordinator/front/limits.h"
 #include "tests/coordinator/front_fixture.h"
 
-namespace deltafill::testing {
+namespace deltafill::coordinator {
 namespace {
 
 constexpr char kAlphaHash[] =
@@ -116,4 +116,4 @@ TEST_F(FrontServerTest, TheLargestPromptFitsAMessage) {
 }
 
 }  // namespace
-}  // namespace deltafill::testing
+}  // namespace deltafill::coordinator

@@ -7,7 +7,7 @@
 #include "coordinator/front/handle.h"
 #include "tests/coordinator/front_fixture.h"
 
-namespace deltafill::testing {
+namespace deltafill::coordinator {
 namespace {
 
 class FrontStateTest : public FrontTest {
@@ -282,4 +282,4 @@ TEST_F(FrontStateTest, ServerInfo) {
 }
 
 }  // namespace
-}  // namespace deltafill::testing
+}  // namespace deltafill::coordinator

@@ -6,7 +6,7 @@
 
 #include "coordinator/front/limits.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 PrefixRef RandomRef(std::mt19937& random, size_t tail) {
@@ -116,4 +116,4 @@ TEST(Handle, StateNames) {
 }
 
 }  // namespace
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

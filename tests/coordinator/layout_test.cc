@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 constexpr uint32_t kH = 3, kV = 2, kK = 4;
@@ -136,4 +136,4 @@ TEST(Layout, RangesAndNamesAreChecked) {
 }
 
 }  // namespace
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 // SHA-256 of "alpha-token" and "beta-token".
@@ -123,4 +123,4 @@ TEST(ListenAddress, OpenPortsNeedCredentials) {
 }
 
 }  // namespace
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

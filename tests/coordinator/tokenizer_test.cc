@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 constexpr char kFile[] =
@@ -65,4 +65,4 @@ TEST(NewTokenizer, RefusesWhatItCannotUse) {
 }
 
 }  // namespace
-}  // namespace deltafill
+}  // namespace deltafill::coordinator

@@ -11,7 +11,7 @@
 #include "coordinator/front/handle.h"
 #include "coordinator/front/limits.h"
 
-namespace deltafill {
+namespace deltafill::coordinator {
 namespace {
 
 std::string Base64Url(std::string_view raw) {
@@ -38,13 +38,13 @@ void Decode(std::string_view text) {
 }
 
 }  // namespace
-}  // namespace deltafill
+}  // namespace deltafill::coordinator
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   std::string raw(reinterpret_cast<const char*>(bytes), size);
-  deltafill::Decode(raw);
+  deltafill::coordinator::Decode(raw);
   const uint64_t hash = XXH3_64bits(raw.data(), raw.size());
   for (int i = 0; i < 4; ++i) raw.push_back(static_cast<char>(hash >> (8 * i) & 255));
-  deltafill::Decode("df1." + deltafill::Base64Url(raw));
+  deltafill::coordinator::Decode("df1." + deltafill::coordinator::Base64Url(raw));
   return 0;
 }
