@@ -98,10 +98,12 @@ TEST_F(FrontDecodeTest, NothingToDecodeFrom) {
   EXPECT_EQ(Decode(DecodeOf({1}, 0)).status.error_message().find("max_tokens"), 0u);
   EXPECT_EQ(Decode(DecodeFrom("df1.AAAA", 1)).status.error_message().find("state: not a"), 0u);
   v1::DecodeRequest other = DecodeFrom(prefill.done.state(), 1);
-  engine_->models.push_back(FakeModel("other", 2));
+  engine_->SetModels({FakeModel(), FakeModel("other", 2)});
   other.set_model("other");
   EXPECT_EQ(Decode(other).status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  engine_->models[0].position_max = 205;
+  ServedModel limited = FakeModel();
+  limited.position_max = 205;
+  engine_->SetModels({limited});
   EXPECT_TRUE(Decode(DecodeFrom(prefill.done.state(), 5)).status.ok());
   EXPECT_EQ(Decode(DecodeFrom(prefill.done.state(), 6)).status.error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
@@ -201,10 +203,10 @@ TEST_F(FrontDecodeTest, ADamagedStartIsLookedUpAgain) {
   const std::vector<uint32_t> tokens = Tokens(200);
   const PrefillResult prefill = Prefill(PrefillOf(tokens, {64}));
   std::atomic<bool> damaged = false;
-  engine_->on_submit = [&] {
+  engine_->OnSubmit([&] {
     if (!damaged.exchange(true)) Damage(prefill.done.state());
     return absl::OkStatus();
-  };
+  });
   const DecodeResult result = Decode(DecodeOf(tokens, 10));
   ASSERT_TRUE(result.status.ok()) << result.status.error_message();
   EXPECT_EQ(result.ids, Expected(tokens, 10));

@@ -62,10 +62,10 @@ TEST_F(FrontFailureTest, AStartStateLostAfterLookupIsLookedUpAgain) {
   const PrefillResult first = Prefill(PrefillOf(tokens, {128}));
   ASSERT_TRUE(first.status.ok());
   std::atomic<bool> damaged = false;
-  engine_->on_submit = [&] {
+  engine_->OnSubmit([&] {
     if (!damaged.exchange(true)) Damage(first.done.state());
     return absl::OkStatus();
-  };
+  });
   const PrefillResult result = Prefill(PrefillOf(Tokens(500)));
   ASSERT_TRUE(result.status.ok()) << result.status.error_message();
   EXPECT_EQ(result.logits, ExpectedLogits(Tokens(500)));
@@ -74,7 +74,7 @@ TEST_F(FrontFailureTest, AStartStateLostAfterLookupIsLookedUpAgain) {
 }
 
 TEST_F(FrontFailureTest, AStartStateThatIsAlwaysLostEndsInDataLoss) {
-  engine_->on_block = [](uint64_t) { return absl::DataLossError("part is gone"); };
+  engine_->OnBlock([](uint64_t) { return absl::DataLossError("part is gone"); });
   const PrefillResult result = Prefill(PrefillOf(Tokens(400)));
   EXPECT_EQ(result.status.error_code(), grpc::StatusCode::DATA_LOSS);
   EXPECT_EQ(engine_->prefills().size(), 3u);
@@ -99,7 +99,7 @@ TEST_F(FrontFailureTest, OtherBitsAreCountedAndTheOldStateStays) {
 TEST_F(FrontFailureTest, EngineFailuresPassThrough) {
   for (const absl::Status& failure : {absl::InternalError("a non-finite value in layer 3, head 1"),
                                       absl::UnavailableError("no worker is left")}) {
-    engine_->on_block = [&](uint64_t end) { return end > 128 ? failure : absl::OkStatus(); };
+    engine_->OnBlock([failure](uint64_t end) { return end > 128 ? failure : absl::OkStatus(); });
     const PrefillResult result = Prefill(PrefillOf(Tokens(300), {64}));
     EXPECT_EQ(static_cast<int>(result.status.error_code()), static_cast<int>(failure.code()));
     EXPECT_EQ(result.status.error_message(), failure.message());
@@ -109,7 +109,7 @@ TEST_F(FrontFailureTest, EngineFailuresPassThrough) {
 }
 
 TEST_F(FrontFailureTest, AFullQueueSaysWhenToTryAgain) {
-  engine_->on_submit = [] { return absl::ResourceExhaustedError("queue full: 8 prompts wait"); };
+  engine_->OnSubmit([] { return absl::ResourceExhaustedError("queue full: 8 prompts wait"); });
   const auto context = By("default");
   const auto stream = stub_->Prefill(context.get(), PrefillOf(Tokens(10)));
   v1::PrefillEvent event;
@@ -121,7 +121,7 @@ TEST_F(FrontFailureTest, AFullQueueSaysWhenToTryAgain) {
 }
 
 TEST_F(FrontFailureTest, NoWorkers) {
-  engine_->models.clear();
+  engine_->SetModels({});
   EXPECT_EQ(Prefill(PrefillOf(Tokens(10))).status.error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 

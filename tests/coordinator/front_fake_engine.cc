@@ -100,10 +100,12 @@ FakeEngine::~FakeEngine() {
 
 absl::StatusOr<PromptNumber> FakeEngine::Start(std::shared_ptr<PromptObserver> observer,
                                                Work work) {
-  if (on_submit) {
-    if (absl::Status status = on_submit(); !status.ok()) return status;
+  std::unique_lock lock(mutex_);
+  if (const std::function<absl::Status()> hook = on_submit_) {
+    lock.unlock();  // it may use the store
+    if (absl::Status status = hook(); !status.ok()) return status;
+    lock.lock();
   }
-  const std::lock_guard lock(mutex_);
   const PromptNumber number = ++last_;
   ++running_;
   threads_.emplace_back([this, number, observer = std::move(observer), work = std::move(work)] {
@@ -126,7 +128,10 @@ bool FakeEngine::IsCancelled(PromptNumber prompt) const {
   return cancelled_.contains(prompt);
 }
 
-std::vector<ServedModel> FakeEngine::Models() const { return models; }
+std::vector<ServedModel> FakeEngine::Models() const {
+  const std::lock_guard lock(mutex_);
+  return models_;
+}
 
 std::vector<AttachedWorker> FakeEngine::Workers() const {
   AttachedWorker worker;
@@ -207,6 +212,11 @@ absl::Status FakeEngine::RunPrefill(const PrefillWork& work, PromptNumber number
                                     PromptObserver& observer, WorkTimings* timings) {
   absl::StatusOr<uint64_t> state = ReadStart(work.start);
   if (!state.ok()) return state.status();
+  std::function<absl::Status(uint64_t)> on_block;
+  {
+    const std::lock_guard lock(mutex_);
+    on_block = on_block_;
+  }
   PlanSummary plan;
   plan.schedule = "wavefront";
   plan.workers = 1;

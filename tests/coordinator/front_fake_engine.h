@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "coordinator/prompt_engine.h"
@@ -53,11 +54,22 @@ class FakeEngine final : public PromptEngine {
   uint32_t PromptsRunning() const override { return running_; }
   uint32_t PromptsQueued() const override { return 3; }
 
-  // What tests set before they call.
-  std::vector<ServedModel> models{FakeModel()};
-  std::function<absl::Status()> on_submit;  // a failure is the submission's
-  std::function<absl::Status(uint64_t)>
-      on_block;                          // before each block end; a failure ends the prompt
+  // What tests set before they call: the first three under the lock, as a call that has ended is
+  // seen to have ended by the test, but not by the thread sanitizer (gRPC is not instrumented).
+  void SetModels(std::vector<ServedModel> models) {
+    const std::lock_guard lock(mutex_);
+    models_ = std::move(models);
+  }
+  // A failure is the submission's.
+  void OnSubmit(std::function<absl::Status()> hook) {
+    const std::lock_guard lock(mutex_);
+    on_submit_ = std::move(hook);
+  }
+  // Before each block end; a failure ends the prompt.
+  void OnBlock(std::function<absl::Status(uint64_t)> hook) {
+    const std::lock_guard lock(mutex_);
+    on_block_ = std::move(hook);
+  }
   std::atomic<bool> hold = false;        // prompts wait before their last block
   std::atomic<uint64_t> scramble = 0;    // mixed into what is stored: wrong bits
   std::atomic<bool> omit_saved = false;  // decoding forgets its state
@@ -80,11 +92,14 @@ class FakeEngine final : public PromptEngine {
 
   StateStore& store_;
   mutable std::mutex mutex_;
-  std::vector<std::thread> threads_;   // under mutex_
-  std::set<PromptNumber> cancelled_;   // under mutex_
-  std::vector<PrefillWork> prefills_;  // under mutex_
-  std::vector<DecodeWork> decodes_;    // under mutex_
-  PromptNumber last_ = 0;              // under mutex_
+  std::vector<std::thread> threads_;                // under mutex_
+  std::set<PromptNumber> cancelled_;                // under mutex_
+  std::vector<PrefillWork> prefills_;               // under mutex_
+  std::vector<DecodeWork> decodes_;                 // under mutex_
+  std::vector<ServedModel> models_{FakeModel()};    // under mutex_
+  std::function<absl::Status()> on_submit_;         // under mutex_
+  std::function<absl::Status(uint64_t)> on_block_;  // under mutex_
+  PromptNumber last_ = 0;                           // under mutex_
   std::atomic<uint32_t> running_ = 0;
 };
 

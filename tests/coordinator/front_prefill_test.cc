@@ -208,7 +208,7 @@ TEST_F(FrontPrefillTest, TenantsDoNotSeeEachOther) {
 TEST_F(FrontPrefillTest, OtherNumericsAreNamed) {
   const std::vector<uint32_t> tokens = Tokens(200);
   ASSERT_TRUE(Prefill(PrefillOf(tokens)).status.ok());
-  engine_->models = {FakeModel("tiny", 1, "cpu.fake.2"), FakeModel()};
+  engine_->SetModels({FakeModel("tiny", 1, "cpu.fake.2"), FakeModel()});
   const v1::LookupResponse lookup = Lookup(tokens);
   EXPECT_EQ(lookup.boundary(), 0u);
   EXPECT_EQ(lookup.miss_reason(),
@@ -233,7 +233,9 @@ TEST_F(FrontPrefillTest, BadRequestsComputeNothing) {
   v1::PrefillRequest request = PrefillOf(Tokens(10));
   request.set_model("nobody");
   expect(request, "model");
-  engine_->models[0].position_max = 50;
+  ServedModel limited = FakeModel();
+  limited.position_max = 50;
+  engine_->SetModels({limited});
   expect(PrefillOf(Tokens(51)), "prompt");
   const PrefillResult bad_tenant = Prefill(PrefillOf(Tokens(10)), "not a name");
   EXPECT_EQ(bad_tenant.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);

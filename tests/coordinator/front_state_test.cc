@@ -199,7 +199,7 @@ TEST_F(FrontStateTest, AnotherTenantsStateAndNoStateHaveTheSameText) {
 
 TEST_F(FrontStateTest, AStateOfAnotherModelIsRefused) {
   const PrefillResult prefill = Prefill(PrefillOf(Tokens(150)));
-  engine_->models = {FakeModel("other", 7)};
+  engine_->SetModels({FakeModel("other", 7)});
   const FetchResult end = Fetch(FetchOf(prefill.done.state(), "", true));
   EXPECT_EQ(end.status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_NE(end.status.error_message().find("0707"), std::string::npos);
