@@ -47,20 +47,23 @@ class IdentityTest : public testing::Test {
     std::vector<float> logits;
   };
 
+  // Waits for that many boundaries and the logits; the last boundary may be stored by another
+  // worker than the one that makes the logits.
   Outcome Collect(size_t boundary_count) {
     Outcome outcome;
-    for (int i = 0; i < 6000 && outcome.boundaries.size() < boundary_count; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    for (int i = 0; i < 6000; ++i) {
       for (const auto& worker : workers_) {
         for (const BoundaryStored& stored : worker->sink.Of<BoundaryStored>()) {
           outcome.boundaries[stored.boundary] = test::IdsOf(stored.parts);
         }
+        for (const LastLogits& last : worker->sink.Of<LastLogits>()) outcome.logits = last.values;
         EXPECT_TRUE(worker->sink.Of<AttemptFailed>().empty());
       }
+      if (outcome.boundaries.size() >= boundary_count && !outcome.logits.empty()) return outcome;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    for (const auto& worker : workers_) {
-      for (const LastLogits& last : worker->sink.Of<LastLogits>()) outcome.logits = last.values;
-    }
+    ADD_FAILURE() << "only " << outcome.boundaries.size() << " boundaries, and "
+                  << outcome.logits.size() << " logits";
     return outcome;
   }
 
