@@ -8,7 +8,8 @@ set(DELTAFILL_CUDA_FLAGS $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
 
 # Plain instructions: sm_80 as machine code and PTX, so that later cards run it too.
 add_library(deltafill_cuda_portable OBJECT
-  cuda/portable_k32.cu cuda/portable_k64.cu cuda/portable_k128.cu)
+  cuda/portable_k32.cu cuda/portable_k64.cu cuda/portable_k128.cu
+  cuda/recurrent.cu cuda/rms_norm.cu cuda/short_conv.cu)
 set_target_properties(deltafill_cuda_portable PROPERTIES CUDA_ARCHITECTURES "80;90-real")
 
 # Tuned for Hopper.

@@ -104,6 +104,38 @@ __device__ __forceinline__ void LoadSlotPart(const RingBarriers& barriers, const
   }
 }
 
+// How many steps from `step` on are ready, at least one: one look at all flags of the stream often
+// serves several steps, so that polling seldom delays a copy.
+__device__ __forceinline__ uint32_t WaitForSteps(const RingParams& p, const uint32_t* ready,
+                                                 uint32_t step) {
+  for (;;) {
+    const uint32_t round = step / p.ring_slots + 1;
+    int slot = step % p.ring_slots;
+    uint32_t count = 0;
+    uint32_t flags[kMaxRingSlots];
+#pragma unroll
+    for (int i = 0; i < kMaxRingSlots; ++i) {
+      flags[i] = i < p.ring_slots ? LoadRelaxed(ready + i) : 0;
+    }
+    uint32_t ready_mask = 0, next_mask = 0;  // slots that hold this round's step, the next round's
+#pragma unroll
+    for (int i = 0; i < kMaxRingSlots; ++i) {
+      ready_mask |= static_cast<uint32_t>(flags[i] >= round) << i;
+      next_mask |= static_cast<uint32_t>(flags[i] >= round + 1) << i;
+    }
+    for (; slot < p.ring_slots && (ready_mask >> slot & 1); ++slot) ++count;
+    if (slot == p.ring_slots) {
+      for (slot = 0; slot < p.ring_slots && (next_mask >> slot & 1); ++slot) ++count;
+    }
+    if (count > 0) {
+      asm volatile("fence.acq_rel.gpu;" ::: "memory");
+      FenceAsync();
+      return count;
+    }
+    __nanosleep(20);
+  }
+}
+
 __device__ __forceinline__ void RunSlotLoader(const RingParams& p, const RingChainPlace& place,
                                               const RingBarriers& barriers) {
   const uint32_t steps = static_cast<uint32_t>(p.streams[place.stream].steps);
@@ -112,17 +144,16 @@ __device__ __forceinline__ void RunSlotLoader(const RingParams& p, const RingCha
   const uint32_t* ready = p.ready + static_cast<int64_t>(place.stream) * p.ring_slots;
   RingCursor at;
   int slot = 0;
-  uint32_t round = 1;
+  uint32_t ready_end = 0;
+#pragma unroll 1
   for (uint32_t step = 0; step < steps; ++step) {
-    while (LoadRelaxed(ready + slot) < round) __nanosleep(20);
-    LoadAcquire(ready + slot);
-    FenceAsync();
+    if (step == ready_end) ready_end += WaitForSteps(p, ready, step);
     const uint8_t* from = slots + static_cast<int64_t>(slot) * SlotLayout<128>::kBytes;
     LoadSlotPart(barriers, at, from, kPartKe);
     LoadSlotPart(barriers, at, from, kPartRead);
     LoadSlotPart(barriers, at, from, kPartWrite);
     at.Next();
-    if (++slot == p.ring_slots) slot = 0, ++round;
+    if (++slot == p.ring_slots) slot = 0;
   }
 }
 
@@ -138,7 +169,8 @@ __device__ __forceinline__ void RunSlotReturner(const RingParams& p, const RingC
       BarrierWait(barriers.slot_full(at.stage, part), at.phase);
       BarrierArrive(barriers.slot_empty(at.stage, part));
     }
-    StoreRelease(consumed, step + 1);
+    // The copy has landed, so the slot has been read; nothing was written that a release would order.
+    StoreRelaxed(consumed, step + 1);
   }
 }
 

@@ -128,10 +128,8 @@ __device__ __forceinline__ uint32_t LoadRelaxed(const uint32_t* at) {
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(at) : "memory");
   return x;
 }
-__device__ __forceinline__ uint32_t LoadAcquire(const uint32_t* at) {
-  uint32_t x;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(at) : "memory");
-  return x;
+__device__ __forceinline__ void StoreRelaxed(uint32_t* at, uint32_t x) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(x) : "memory");
 }
 __device__ __forceinline__ void StoreRelease(uint32_t* at, uint32_t x) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(x) : "memory");

@@ -1,0 +1,209 @@
+#include "kernels/cuda/recurrent.h"
+
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/inputs.h"
+#include "kernels/cuda/recurrent_token.cuh"
+
+namespace deltafill::kernels::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+
+struct StepKernelParams {
+  BlockInputs in;
+  DeviceRows v;
+  float* const* states = nullptr;
+  __nv_bfloat16* o = nullptr;
+  int64_t o_stride = 0;
+};
+
+// A CTA for one head of one sequence; the state's loads are issued before anything else.
+template <int K, int V>
+__global__ void __launch_bounds__(kWarps * 32) StepKernel(const __grid_constant__ StepKernelParams p) {
+  constexpr int kRows = V / kWarps;
+  const int lane = threadIdx.x & 31, first = (threadIdx.x >> 5) * kRows;
+  const int head = blockIdx.x;
+  const int64_t row = blockIdx.y;
+  float* state = p.states[row] + (static_cast<int64_t>(head) * V + first) * K;
+  float s[kRows][kLaneChannels<K>];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) LoadStateRow<K>(state + r * K, lane, s[r]);
+  const int64_t column = static_cast<int64_t>(head) * V + first;
+  const float v =
+      lane < kRows ? __bfloat162float(p.v.rows[row * p.v.stride + column + lane]) : 0.0f;
+  const TokenGate<K> gate(p.in, head, lane);
+  const Token<K> token = LoadToken<K>(p.in, gate, row, head, lane, true);
+  const float o = AdvanceRows<K, kRows>(s, token, p.in.delta, v, lane);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) StoreStateRow<K>(state + r * K, lane, s[r]);
+  if (lane < kRows) p.o[row * p.o_stride + column + lane] = __float2bfloat16(o);
+}
+
+struct SummaryKernelParams {
+  BlockInputs in;
+  DeviceRows v;
+  int64_t rows = 0;
+  int value_dim = 0;
+  float* m = nullptr;
+  float* b = nullptr;
+};
+
+// 32 rows a CTA: first those of B (from zero, with v), then those of M, each a unit vector's way
+// through the rows with v = 0.
+template <int K>
+__global__ void __launch_bounds__(kWarps * 32)
+    SummaryKernel(const __grid_constant__ SummaryKernelParams p) {
+  constexpr int kRows = 32 / kWarps;
+  const int lane = threadIdx.x & 31, head = blockIdx.x;
+  int first = blockIdx.y * 32 + (threadIdx.x >> 5) * kRows;
+  const bool is_m = first >= p.value_dim;
+  if (is_m) first -= p.value_dim;
+  float s[kRows][kLaneChannels<K>];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int i = 0; i < kLaneChannels<K>; ++i) {
+      s[r][i] = is_m && lane * kLaneChannels<K> + i == first + r ? 1.0f : 0.0f;
+    }
+  }
+  const TokenGate<K> gate(p.in, head, lane);
+  const int64_t column = static_cast<int64_t>(head) * p.value_dim + first + lane;
+  for (int64_t row = 0; row < p.rows; ++row) {
+    Token<K> token = LoadToken<K>(p.in, gate, row, head, lane, false);
+#pragma unroll
+    for (int i = 0; i < kLaneChannels<K>; ++i) token.q[i] = 0.0f;
+    const bool has_v = !is_m && lane < kRows;
+    const float v = has_v ? __bfloat162float(p.v.rows[row * p.v.stride + column]) : 0.0f;
+    AdvanceRows<K, kRows>(s, token, p.in.delta, v, lane);
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    if (!is_m) {
+      StoreStateRow<K>(p.b + (static_cast<int64_t>(head) * p.value_dim + first + r) * K, lane, s[r]);
+      continue;
+    }
+#pragma unroll
+    for (int i = 0; i < kLaneChannels<K>; ++i) {
+      const int64_t out = static_cast<int64_t>(head) * K + lane * kLaneChannels<K> + i;
+      p.m[out * K + first + r] = s[r][i];
+    }
+  }
+}
+
+// A CTA for one head and one row of V: out[k] = b[k] + sum_i m[k, i] s_in[i].
+__global__ void FoldKernel(const __grid_constant__ SummaryFoldParams p) {
+  extern __shared__ float in_row[];
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * p.value_dim + blockIdx.y;
+  in_row[threadIdx.x] = p.s_in[row * p.key_dim + threadIdx.x];
+  __syncthreads();
+  const float* m = p.m + (static_cast<int64_t>(blockIdx.x) * p.key_dim + threadIdx.x) * p.key_dim;
+  float sum = p.b[row * p.key_dim + threadIdx.x];
+  for (int i = 0; i < p.key_dim; ++i) sum = fmaf(m[i], in_row[i], sum);
+  p.s_out[row * p.key_dim + threadIdx.x] = sum;
+}
+
+Status CheckRow(const char* field, const void* data, DType dtype) {
+  if (data == nullptr) return InvalidArgument(std::string(field) + ".data is null");
+  if (dtype == DType::kBF16) return {};
+  return {StatusCode::kUnsupported,
+          std::string(field) + ".dtype: the CUDA backend takes bf16 rows"};
+}
+
+Status CheckTokenInputs(const DeltaRuleShape& shape, const DeltaRuleInputs& in) {
+  if (Status s = CheckShape(shape); !s.ok()) return s;
+  if (Status s = CheckRow("in.k", in.k.data, in.k.dtype); !s.ok()) return s;
+  if (Status s = CheckRow("in.v", in.v.data, in.v.dtype); !s.ok()) return s;
+  if (shape.gate != GateKind::kNone) {
+    if (Status s = CheckRow("in.f", in.f.data, in.f.dtype); !s.ok()) return s;
+  }
+  if (shape.write == WriteRule::kDelta) {
+    if (Status s = CheckRow("in.beta", in.beta.data, in.beta.dtype); !s.ok()) return s;
+  }
+  const bool activated = shape.gate == GateKind::kScalarSoftplus ||
+                         shape.gate == GateKind::kChannelSoftplus ||
+                         shape.gate == GateKind::kChannelLowerBound;
+  if (activated && in.a_log == nullptr) return InvalidArgument("in.a_log is null");
+  return {};
+}
+
+template <int K>
+void LaunchStep(const StepKernelParams& p, int value_dim, dim3 grid, cudaStream_t stream) {
+  if (value_dim == 128) StepKernel<K, 128><<<grid, kWarps * 32, 0, stream>>>(p);
+  if (value_dim == 64) StepKernel<K, 64><<<grid, kWarps * 32, 0, stream>>>(p);
+  if (value_dim == 32) StepKernel<K, 32><<<grid, kWarps * 32, 0, stream>>>(p);
+}
+
+}  // namespace
+
+Status DeltaRuleStep(const DeltaRuleStepParams& params, DeviceBuffer* state_pointers,
+                     cudaStream_t stream) {
+  if (Status s = CheckTokenInputs(params.shape, params.in); !s.ok()) return s;
+  if (Status s = CheckRow("in.q", params.in.q.data, params.in.q.dtype); !s.ok()) return s;
+  if (Status s = CheckRow("o", params.o.data, params.o.dtype); !s.ok()) return s;
+  if (params.batch < 0 || params.batch > 65535) {
+    return InvalidArgument("batch is " + std::to_string(params.batch) + ", not in [0, 65535]");
+  }
+  if (params.batch == 0) return {};
+  if (params.states == nullptr) return InvalidArgument("states is null");
+  for (int64_t i = 0; i < params.batch; ++i) {
+    if (params.states[i] == nullptr) {
+      return InvalidArgument("states[" + std::to_string(i) + "] is null");
+    }
+  }
+  const size_t bytes = static_cast<size_t>(params.batch) * sizeof(float*);
+  if (Status s = state_pointers->Reserve(bytes, stream); !s.ok()) return s;
+  if (Status s = FromCuda(cudaMemcpyAsync(state_pointers->as<void>(), params.states, bytes,
+                                          cudaMemcpyHostToDevice, stream),
+                          "cudaMemcpyAsync");
+      !s.ok()) {
+    return s;
+  }
+  StepKernelParams p;
+  p.in = MakeBlockInputs(params.shape, params.in);
+  p.v = MakeDeviceRows(params.in.v);
+  p.states = state_pointers->as<float*>();
+  p.o = static_cast<__nv_bfloat16*>(params.o.data);
+  p.o_stride = params.o.row_stride;
+  const dim3 grid(params.shape.value_heads, static_cast<unsigned>(params.batch));
+  const int value_dim = params.shape.value_dim;
+  if (params.shape.key_dim == 128) LaunchStep<128>(p, value_dim, grid, stream);
+  if (params.shape.key_dim == 64) LaunchStep<64>(p, value_dim, grid, stream);
+  if (params.shape.key_dim == 32) LaunchStep<32>(p, value_dim, grid, stream);
+  return FromCuda(cudaGetLastError(), "recurrent step");
+}
+
+Status DeltaRuleSummary(const DeltaRuleSummaryParams& params, cudaStream_t stream) {
+  if (params.rows < 0) return InvalidArgument("rows is negative");
+  if (params.rows > 0) {
+    if (Status s = CheckTokenInputs(params.shape, params.in); !s.ok()) return s;
+  }
+  if (params.m == nullptr) return InvalidArgument("m is null");
+  if (params.b == nullptr) return InvalidArgument("b is null");
+  SummaryKernelParams p;
+  p.in = MakeBlockInputs(params.shape, params.in);
+  if (params.rows == 0) p.in.gate = GateKind::kNone;  // nothing of the inputs is read
+  p.v = MakeDeviceRows(params.in.v);
+  p.rows = params.rows;
+  p.value_dim = params.shape.value_dim;
+  p.m = params.m;
+  p.b = params.b;
+  const int key_dim = params.shape.key_dim;
+  const dim3 grid(params.shape.value_heads, (params.shape.value_dim + key_dim) / 32);
+  if (key_dim == 128) SummaryKernel<128><<<grid, kWarps * 32, 0, stream>>>(p);
+  if (key_dim == 64) SummaryKernel<64><<<grid, kWarps * 32, 0, stream>>>(p);
+  if (key_dim == 32) SummaryKernel<32><<<grid, kWarps * 32, 0, stream>>>(p);
+  return FromCuda(cudaGetLastError(), "summary");
+}
+
+Status FoldSummary(const SummaryFoldParams& params, cudaStream_t stream) {
+  if (!params.m || !params.b || !params.s_in || !params.s_out) {
+    return InvalidArgument("m, b, s_in and s_out must not be null");
+  }
+  const dim3 grid(params.value_heads, params.value_dim);
+  FoldKernel<<<grid, params.key_dim, params.key_dim * sizeof(float), stream>>>(params);
+  return FromCuda(cudaGetLastError(), "summary fold");
+}
+
+}  // namespace deltafill::kernels::cuda

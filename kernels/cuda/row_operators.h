@@ -1,0 +1,25 @@
+// Row operators on a CUDA device: short convolution with SiLU, RMSNorm, gated RMSNorm. bf16 rows,
+// fp32 arithmetic; pointers in the params are device pointers, arrays marked host are read before
+// a call returns.
+#ifndef DELTAFILL_KERNELS_CUDA_ROW_OPERATORS_H_
+#define DELTAFILL_KERNELS_CUDA_ROW_OPERATORS_H_
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/runtime.h"
+#include "kernels/operators.h"
+#include "kernels/status.h"
+
+namespace deltafill::kernels::cuda {
+
+// `descriptions` holds the sequences' places on the device. Channels are a multiple of 8; rows are
+// aligned to 16 bytes.
+Status ShortConv(const ShortConvParams& params, DeviceBuffer* descriptions, cudaStream_t stream);
+Status ConvTail(const ConvTailParams& params, cudaStream_t stream);
+
+// Width is a multiple of 8, at most 8,192; rows are aligned to 16 bytes.
+Status RmsNorm(const RmsNormParams& params, cudaStream_t stream);
+
+}  // namespace deltafill::kernels::cuda
+
+#endif  // DELTAFILL_KERNELS_CUDA_ROW_OPERATORS_H_

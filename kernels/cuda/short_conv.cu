@@ -1,0 +1,202 @@
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/inputs.h"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/row_operators.h"
+
+namespace deltafill::kernels::cuda {
+namespace {
+
+constexpr int kRunRows = 32;  // rows a thread walks over, of 8 channels
+
+struct ConvSequence {
+  int64_t first_row = 0;
+  int64_t rows = 0;
+  int64_t first_run = 0;  // runs of the sequences before
+  const float* tail_in = nullptr;
+  float* tail_out = nullptr;
+};
+
+struct ConvKernelParams {
+  DeviceRows x;
+  const float* weight = nullptr;
+  const ConvSequence* sequences = nullptr;
+  int sequence_count = 0;
+  __nv_bfloat16* y = nullptr;
+  int64_t y_stride = 0;
+  int64_t channels = 0;
+};
+
+struct Channels8 {
+  float x[8];
+};
+
+__device__ __forceinline__ Channels8 Load8(const __nv_bfloat16* at) {
+  const uint4 raw = *reinterpret_cast<const uint4*>(at);
+  return {LowBf16(raw.x), HighBf16(raw.x), LowBf16(raw.y), HighBf16(raw.y),
+          LowBf16(raw.z), HighBf16(raw.z), LowBf16(raw.w), HighBf16(raw.w)};
+}
+
+// The pre-convolution row `row` of a sequence, which may lie in its tail (row >= -3).
+__device__ __forceinline__ Channels8 RowAt(const ConvKernelParams& p, const ConvSequence& sequence,
+                                           int64_t row, int64_t channel) {
+  if (row >= 0) return Load8(p.x.rows + (sequence.first_row + row) * p.x.stride + channel);
+  Channels8 out = {};
+  if (sequence.tail_in) {
+    for (int i = 0; i < 8; ++i) {
+      out.x[i] = sequence.tail_in[(channel + i) * kConvTailRows + kConvTailRows + row];
+    }
+  }
+  return out;
+}
+
+__device__ __forceinline__ const ConvSequence& SequenceOfRun(const ConvKernelParams& p, int64_t run) {
+  int low = 0, high = p.sequence_count - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (p.sequences[middle].first_run <= run) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return p.sequences[low];
+}
+
+__device__ __forceinline__ float Silu(float x) { return x * Reciprocal(1.0f + Exp2(-x * 1.44269504f)); }
+
+__global__ void __launch_bounds__(256) ConvKernel(const __grid_constant__ ConvKernelParams p) {
+  const int64_t channel = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * 8;
+  if (channel >= p.channels) return;
+  const ConvSequence sequence = SequenceOfRun(p, blockIdx.x);
+  const int64_t first = (blockIdx.x - sequence.first_run) * kRunRows;
+  float weight[kConvKernelSize][8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float4 w = reinterpret_cast<const float4*>(p.weight)[channel + i];
+    weight[0][i] = w.x, weight[1][i] = w.y, weight[2][i] = w.z, weight[3][i] = w.w;
+  }
+  Channels8 before[3] = {RowAt(p, sequence, first - 3, channel), RowAt(p, sequence, first - 2, channel),
+                         RowAt(p, sequence, first - 1, channel)};
+  const int64_t end = min(first + kRunRows, sequence.rows);
+#pragma unroll 4
+  for (int64_t row = first; row < end; ++row) {
+    const Channels8 now = Load8(p.x.rows + (sequence.first_row + row) * p.x.stride + channel);
+    float y[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float sum = weight[0][i] * before[0].x[i];
+      sum = fmaf(weight[1][i], before[1].x[i], sum);
+      sum = fmaf(weight[2][i], before[2].x[i], sum);
+      y[i] = Silu(fmaf(weight[3][i], now.x[i], sum));
+    }
+    *reinterpret_cast<uint4*>(p.y + (sequence.first_row + row) * p.y_stride + channel) = make_uint4(
+        PackBf16(y[0], y[1]), PackBf16(y[2], y[3]), PackBf16(y[4], y[5]), PackBf16(y[6], y[7]));
+    before[0] = before[1];
+    before[1] = before[2];
+    before[2] = now;
+  }
+}
+
+// After the rows, so that a tail may be read and written in the same place.
+__global__ void TailKernel(const __grid_constant__ ConvKernelParams p) {
+  const ConvSequence sequence = p.sequences[blockIdx.x];
+  const int64_t channel = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * 8;
+  if (channel >= p.channels || sequence.tail_out == nullptr) return;
+  Channels8 rows[kConvTailRows];
+  for (int i = 0; i < kConvTailRows; ++i) {
+    rows[i] = RowAt(p, sequence, sequence.rows - kConvTailRows + i, channel);
+  }
+  for (int c = 0; c < 8; ++c) {
+    for (int i = 0; i < kConvTailRows; ++i) {
+      sequence.tail_out[(channel + c) * kConvTailRows + i] = rows[i].x[c];
+    }
+  }
+}
+
+__global__ void ConvTailKernel(DeviceRows x, int64_t tokens, const float* tail_in, float* tail_out,
+                               int64_t channels) {
+  const int64_t channel = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (channel >= channels) return;
+  float rows[kConvTailRows];
+  for (int i = 0; i < kConvTailRows; ++i) {
+    const int64_t row = tokens - kConvTailRows + i;
+    rows[i] = row >= 0  ? __bfloat162float(x.rows[row * x.stride + channel])
+              : tail_in ? tail_in[channel * kConvTailRows + kConvTailRows + row]
+                        : 0.0f;
+  }
+  for (int i = 0; i < kConvTailRows; ++i) tail_out[channel * kConvTailRows + i] = rows[i];
+}
+
+Status CheckConv(const ShortConvParams& params) {
+  if (Status s = CheckOffsets(params.offsets); !s.ok()) return s;
+  if (params.channels < 8 || params.channels % 8 != 0) {
+    return InvalidArgument("channels is " + std::to_string(params.channels) +
+                           ", not a positive multiple of 8");
+  }
+  if (params.weight == nullptr) return InvalidArgument("weight is null");
+  if (params.x.dtype != DType::kBF16 || params.y.dtype != DType::kBF16) {
+    return {StatusCode::kUnsupported, "x.dtype and y.dtype: the CUDA backend takes bf16 rows"};
+  }
+  if (!IsVectorized(params.x.data, params.x.row_stride) ||
+      !IsVectorized(params.y.data, params.y.row_stride)) {
+    return InvalidArgument("x and y must have rows aligned to 16 bytes");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status ShortConv(const ShortConvParams& params, DeviceBuffer* descriptions, cudaStream_t stream) {
+  if (Status s = CheckConv(params); !s.ok()) return s;
+  const int sequences = static_cast<int>(params.offsets.size()) - 1;
+  if (sequences == 0) return {};
+  std::vector<ConvSequence> host(sequences);
+  int64_t runs = 0;
+  for (int i = 0; i < sequences; ++i) {
+    host[i].first_row = params.offsets[i];
+    host[i].rows = params.offsets[i + 1] - params.offsets[i];
+    host[i].first_run = runs;
+    if (params.tails_in) host[i].tail_in = params.tails_in[i];
+    if (params.tails_out) host[i].tail_out = params.tails_out[i];
+    runs += (host[i].rows + kRunRows - 1) / kRunRows;
+  }
+  const size_t bytes = host.size() * sizeof(ConvSequence);
+  if (Status s = descriptions->Reserve(bytes, stream); !s.ok()) return s;
+  if (Status s = FromCuda(cudaMemcpyAsync(descriptions->as<void>(), host.data(), bytes,
+                                          cudaMemcpyHostToDevice, stream),
+                          "cudaMemcpyAsync");
+      !s.ok()) {
+    return s;
+  }
+  ConvKernelParams p;
+  p.x = MakeDeviceRows(params.x);
+  p.weight = params.weight;
+  p.sequences = descriptions->as<ConvSequence>();
+  p.sequence_count = sequences;
+  p.y = static_cast<__nv_bfloat16*>(params.y.data);
+  p.y_stride = params.y.row_stride;
+  p.channels = params.channels;
+  const int threads = static_cast<int>(std::min<int64_t>(256, (params.channels / 8 + 31) / 32 * 32));
+  const unsigned columns = static_cast<unsigned>((params.channels / 8 + threads - 1) / threads);
+  if (runs > 0) ConvKernel<<<dim3(static_cast<unsigned>(runs), columns), threads, 0, stream>>>(p);
+  if (params.tails_out) TailKernel<<<dim3(sequences, columns), threads, 0, stream>>>(p);
+  return FromCuda(cudaGetLastError(), "short convolution");
+}
+
+Status ConvTail(const ConvTailParams& params, cudaStream_t stream) {
+  if (params.channels < 1) return InvalidArgument("channels must be positive");
+  if (params.tokens < 0) return InvalidArgument("tokens is negative");
+  if (params.tail_out == nullptr) return InvalidArgument("tail_out is null");
+  if (params.tokens > 0 && params.x.dtype != DType::kBF16) {
+    return {StatusCode::kUnsupported, "x.dtype: the CUDA backend takes bf16 rows"};
+  }
+  const unsigned ctas = static_cast<unsigned>((params.channels + 255) / 256);
+  ConvTailKernel<<<ctas, 256, 0, stream>>>(MakeDeviceRows(params.x), params.tokens, params.tail_in,
+                                           params.tail_out, params.channels);
+  return FromCuda(cudaGetLastError(), "convolution tail");
+}
+
+}  // namespace deltafill::kernels::cuda
