@@ -175,7 +175,7 @@ void AddScheduling(CLI::App* verb, SchedulingOptions* scheduling) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   verb->add_option("--prompts-queued-max", scheduling->prompts_queued_max, "Waiting")
-      ->check(CLI::Range(0, 65536))
+      ->check(CLI::Range(1, 65536))
       ->capture_default_str();
 }
 

@@ -28,10 +28,9 @@ bool ParseHeads(const std::string& heads, v1::FetchStateRequest* request) {
 std::string SafetensorsHeader(const v1::FetchStateStart& start) {
   Json header = Json::object();
   Json metadata = Json::object();
-  // Maps of protobuf have no order; nlohmann's plain json sorts, and files must be reproducible.
-  for (const auto& [name, value] : nlohmann::json(std::map<std::string, std::string>(
-                                       start.metadata().begin(), start.metadata().end()))
-                                       .items()) {
+  // Maps of protobuf have no order, and files must be reproducible.
+  for (const auto& [name, value] :
+       std::map<std::string, std::string>(start.metadata().begin(), start.metadata().end())) {
     metadata[name] = value;
   }
   header["__metadata__"] = std::move(metadata);

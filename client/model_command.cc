@@ -10,9 +10,9 @@
 namespace deltafill::client {
 
 int RunModelInit(const ModelInitOptions& options) {
-  const absl::Status status = InitModel(options.preset, options.seed, options.out_directory);
+  const absl::Status status = worker::InitModel(options.preset, options.seed, options.out_directory);
   if (!status.ok()) return FailRole("model init", status);
-  absl::StatusOr<ModelDescription> model = InspectModel(options.out_directory);
+  absl::StatusOr<worker::ModelDescription> model = worker::InspectModel(options.out_directory);
   if (!model.ok()) return FailRole("model init", model.status());
   if (options.json) {
     const nlohmann::ordered_json result = {{"out", options.out_directory},
@@ -33,7 +33,7 @@ int RunModelInit(const ModelInitOptions& options) {
 }
 
 int RunModelInspect(const ModelInspectOptions& options) {
-  absl::StatusOr<ModelDescription> model = InspectModel(options.directory);
+  absl::StatusOr<worker::ModelDescription> model = worker::InspectModel(options.directory);
   if (!model.ok()) return FailRole("model inspect", model.status());
   nlohmann::ordered_json result = {{"model_type", model->config.model_type},
                                    {"fingerprint", model->fingerprint.ToHex()},
@@ -48,14 +48,14 @@ int RunModelInspect(const ModelInspectOptions& options) {
                                    {"tokenizer", model->tokenizer_kind}};
   if (!options.json) {
     std::printf("%s\n", result.dump(2).c_str());
-    for (const TensorDescription& tensor : model->tensors) {
+    for (const worker::TensorDescription& tensor : model->tensors) {
       std::printf("%-64s %-5s %s %s\n", tensor.name.c_str(), tensor.dtype.c_str(),
                   nlohmann::json(tensor.shape).dump().c_str(), tensor.file.c_str());
     }
     return 0;
   }
   auto& tensors = result["tensors"] = nlohmann::ordered_json::array();
-  for (const TensorDescription& tensor : model->tensors) {
+  for (const worker::TensorDescription& tensor : model->tensors) {
     tensors.push_back({{"name", tensor.name},
                        {"dtype", tensor.dtype},
                        {"shape", tensor.shape},

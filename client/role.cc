@@ -49,13 +49,13 @@ absl::StatusOr<std::unique_ptr<StateStore>> OpenStore(const StoreRoleOptions& op
   return OpenRocksStore(store);
 }
 
-absl::StatusOr<std::unique_ptr<TenantResolver>> LoadResolver(const std::string& credentials_file) {
-  if (credentials_file.empty()) return std::unique_ptr<TenantResolver>();
-  return LoadCredentials(credentials_file);
+absl::StatusOr<std::unique_ptr<coordinator::TenantResolver>> LoadResolver(const std::string& credentials_file) {
+  if (credentials_file.empty()) return std::unique_ptr<coordinator::TenantResolver>();
+  return coordinator::LoadCredentials(credentials_file);
 }
 
-deltafill::SchedulingOptions ToSchedulingOptions(const SchedulingOptions& options) {
-  deltafill::SchedulingOptions scheduling;
+coordinator::SchedulingOptions ToSchedulingOptions(const SchedulingOptions& options) {
+  coordinator::SchedulingOptions scheduling;
   scheduling.scheduler.plan.range_tokens = options.range_tokens;
   scheduling.scheduler.prompts_running_max = options.prompts_running_max;
   scheduling.scheduler.prompts_queued_max = options.prompts_queued_max;

@@ -94,6 +94,12 @@ absl::StatusOr<DecodeAsk> ReadDecodeAsk(const v1::DecodeRequest& request,
   }
   absl::Status status = CheckPositions(prompt.TokenCount(), request.max_tokens(), prompt.model);
   if (!status.ok()) return status;
+  for (const uint32_t id : request.stop_ids()) {
+    if (id >= prompt.model.vocabulary) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "stop_ids: ", id, " is not below the vocabulary of ", prompt.model.vocabulary));
+    }
+  }
   DecodeAsk ask;
   ask.max_tokens = request.max_tokens();
   ask.temperature = request.sampling().temperature();

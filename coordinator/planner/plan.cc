@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <optional>
 
@@ -96,19 +97,21 @@ Candidate Price(const PlanProblem& problem, std::span<const WorkerSlot> slots,
   return candidate;
 }
 
-// The fastest range length on these workers; of equal ones the longest, which has fewest
-// hand-overs.
+// The longest range length that is predicted to be about as fast as the fastest: longer ranges mean
+// fewer commands and hand-overs, whose cost the constants do not hold in full.
 Candidate BestLength(const PlanProblem& problem, std::span<const WorkerSlot> slots,
                      std::span<const uint32_t> chosen, const PlanOptions& options) {
-  std::optional<Candidate> best;
+  constexpr double kAboutAsFast = 1.02;
+  std::vector<Candidate> candidates;
+  double fastest_s = std::numeric_limits<double>::infinity();
   for (uint64_t length :
        CandidateLengths(problem, options, chosen.size(), RangeTokensMax(slots, chosen))) {
-    Candidate candidate = Price(problem, slots, chosen, length);
-    if (!best || candidate.times.finish_s <= best->times.finish_s * (1 + 1e-9)) {
-      best = std::move(candidate);
-    }
+    candidates.push_back(Price(problem, slots, chosen, length));
+    fastest_s = std::min(fastest_s, candidates.back().times.finish_s);
   }
-  return *std::move(best);
+  return *std::find_if(candidates.rbegin(), candidates.rend(), [&](const Candidate& candidate) {
+    return candidate.times.finish_s <= fastest_s * kAboutAsFast;
+  });
 }
 
 // Slots by load, least loaded first: a prefix of them is what a smaller plan uses.

@@ -12,17 +12,17 @@
 namespace {
 
 void Check(const std::string& file) {
-  const auto header = deltafill::ParseSafetensors(file, "fuzzed");
+  const auto header = deltafill::worker::ParseSafetensors(file, "fuzzed");
   if (!header.ok()) {
     if (header.status().code() != absl::StatusCode::kDataLoss) std::abort();
     return;
   }
   uint64_t covered = 0;
-  for (const deltafill::TensorEntry& entry : header->tensors) {
+  for (const deltafill::worker::TensorEntry& entry : header->tensors) {
     if (entry.begin > entry.end || entry.end > file.size()) std::abort();
-    const auto elements = deltafill::ElementCount(entry.shape);
+    const auto elements = deltafill::worker::ElementCount(entry.shape);
     if (!elements.has_value() ||
-        *elements * deltafill::TensorElementBytes(entry.dtype) != entry.end - entry.begin) {
+        *elements * deltafill::worker::TensorElementBytes(entry.dtype) != entry.end - entry.begin) {
       std::abort();
     }
     covered += entry.end - entry.begin;

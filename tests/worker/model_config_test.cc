@@ -10,6 +10,7 @@
 #include "worker/model/strict_json.h"
 
 namespace deltafill::test {
+using namespace worker;  // what is tested
 namespace {
 
 using nlohmann::json;

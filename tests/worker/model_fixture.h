@@ -15,6 +15,7 @@
 #include "worker/model/model.h"
 
 namespace deltafill::test {
+using namespace worker;  // what is tested
 
 // Removed with everything in it at the end of its life.
 class TemporaryDirectory {

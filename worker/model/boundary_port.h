@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "statestore/part.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Buffers are in the backend's memory and have the size of the model's StateEntry for (layer,
 // kind). Called by the one thread that runs the range, layers ascending.
@@ -36,6 +36,6 @@ class BoundaryPort {
   virtual absl::Status TaskDone(uint32_t layer) = 0;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_BOUNDARY_PORT_H_

@@ -11,7 +11,7 @@
 #include "worker/model/status_steps.h"
 #include "worker/model/strict_json.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 constexpr char kIndexName[] = "model.safetensors.index.json";
@@ -140,4 +140,4 @@ absl::StatusOr<const CheckpointTensor*> Checkpoint::Get(const std::string& name)
   return &found->second;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -15,7 +15,7 @@
 #include "worker/model/mapped_file.h"
 #include "worker/model/safetensors.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 struct CheckpointTensor {
   TensorEntry entry;
@@ -50,6 +50,6 @@ class Checkpoint {
   std::map<std::string, CheckpointTensor> tensors_;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_CHECKPOINT_H_

@@ -14,7 +14,7 @@
 #include "worker/model/status_steps.h"
 #include "worker/model/strict_json.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 using nlohmann::json;
@@ -233,4 +233,4 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   return config;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

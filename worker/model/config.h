@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 enum class MixerKind : uint8_t { kKda, kLatentAttention };  // the sequence mixer of a layer
 enum class MlpKind : uint8_t { kDense, kMixtureOfExperts };
@@ -41,6 +41,6 @@ struct ModelConfig {
 // INVALID_ARGUMENT naming the key and its limit. Never crashes on any bytes.
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_CONFIG_H_

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace deltafill {
+namespace deltafill::worker {
 
 inline constexpr size_t kConfigBytesMax = size_t{4} << 20;
 inline constexpr int64_t kVocabularyMax = int64_t{1} << 24;
@@ -19,6 +19,6 @@ inline constexpr size_t kEosIdsMax = 64;
 static_assert(kVocabularyMax * kHiddenMax <= int64_t{1} << 41);
 static_assert(kHeadsMax * 128 * kHiddenMax <= int64_t{1} << 40);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_CONFIG_LIMITS_H_

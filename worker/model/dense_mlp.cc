@@ -2,7 +2,7 @@
 
 #include "worker/model/status_steps.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 using kernels::MutableRows;
@@ -60,4 +60,4 @@ absl::StatusOr<std::unique_ptr<LayerMlp>> LoadDenseMlp(const ModelConfig& config
   return mlp;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -10,13 +10,13 @@
 #include "worker/model/layer.h"
 #include "worker/model/weight_reader.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // `prefix`: "model.layers.N.mlp.".
 absl::StatusOr<std::unique_ptr<LayerMlp>> LoadDenseMlp(const ModelConfig& config,
                                                        const std::string& prefix,
                                                        WeightReader& reader);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_DENSE_MLP_H_

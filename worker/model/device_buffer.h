@@ -9,7 +9,7 @@
 #include "kernels/operators.h"
 #include "worker/model/status_steps.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Move-only. The backend outlives it.
 class DeviceBuffer {
@@ -44,6 +44,6 @@ class DeviceBuffer {
   size_t bytes_ = 0;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_DEVICE_BUFFER_H_

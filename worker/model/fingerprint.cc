@@ -11,7 +11,7 @@
 #include "worker/model/safetensors_writer.h"
 #include "worker/model/strict_json.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 using nlohmann::json;
@@ -117,4 +117,4 @@ ModelFingerprint CachedFingerprint(const ModelConfig& config, const Checkpoint& 
   return fingerprint;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

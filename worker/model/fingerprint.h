@@ -9,7 +9,7 @@
 #include "worker/model/checkpoint.h"
 #include "worker/model/config.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Where a directory's fingerprint is kept, with file sizes and modification times as its guard.
 inline constexpr char kFingerprintFileName[] = "deltafill_fingerprint.json";
@@ -23,6 +23,6 @@ ModelFingerprint ComputeFingerprint(const ModelConfig& config, const Checkpoint&
 // The cached one if its guard matches; else computes it and caches it if the directory is writable.
 ModelFingerprint CachedFingerprint(const ModelConfig& config, const Checkpoint& checkpoint);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_FINGERPRINT_H_

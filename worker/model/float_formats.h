@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Exact.
 inline float FloatFromBf16(uint16_t bits) {
@@ -30,6 +30,6 @@ inline uint16_t Bf16FromFloat(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_FLOAT_FORMATS_H_

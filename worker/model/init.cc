@@ -13,7 +13,7 @@
 #include "worker/model/safetensors.h"
 #include "worker/model/status_steps.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 using nlohmann::ordered_json;
@@ -149,4 +149,4 @@ absl::Status InitModel(std::string_view preset_name, uint64_t seed, const std::s
   return WriteWeights(preset.config, seed, directory);
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "worker/model/config.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 struct ModelPreset {
   std::string name;
@@ -30,6 +30,6 @@ absl::StatusOr<ModelPreset> FindModelPreset(std::string_view name);
 // exist: ALREADY_EXISTS otherwise. The model is untrained; README.md says so.
 absl::Status InitModel(std::string_view preset, uint64_t seed, const std::string& directory);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_INIT_H_

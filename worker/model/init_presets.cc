@@ -3,7 +3,7 @@
 #include "absl/strings/str_join.h"
 #include "worker/model/init.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 constexpr uint32_t kEosId = 257;  // of the bytes tokenizer that init writes
@@ -53,4 +53,4 @@ absl::StatusOr<ModelPreset> FindModelPreset(std::string_view name) {
                                                  absl::StrJoin(ModelPresetNames(), ", ")));
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

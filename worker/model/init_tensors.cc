@@ -9,7 +9,7 @@
 #include "worker/model/float_formats.h"
 #include "worker/model/safetensors.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 // Finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection that mixes all bits.
@@ -157,4 +157,4 @@ std::vector<std::byte> InitialBytes(const InitialTensor& tensor, uint64_t seed, 
   return bytes;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -9,7 +9,7 @@
 #include "worker/model/config.h"
 #include "worker/model/safetensors_writer.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 enum class InitialValues : uint8_t {
   kNormal,  // mean 0, standard deviation `scale`
@@ -36,6 +36,6 @@ uint64_t TensorBytes(const TensorPlan& plan);
 std::vector<std::byte> InitialBytes(const InitialTensor& tensor, uint64_t seed, uint64_t first,
                                     uint64_t count);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_INIT_TENSORS_H_

@@ -8,7 +8,7 @@
 #include "worker/model/model_directory.h"
 #include "worker/model/status_steps.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 absl::StatusOr<ModelDescription> InspectModel(const std::string& directory) {
   DELTAFILL_TRY_ASSIGN(config, ReadModelConfig(directory));
@@ -33,4 +33,4 @@ absl::StatusOr<ModelDescription> InspectModel(const std::string& directory) {
   return description;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -11,7 +11,7 @@
 #include "worker/model/config.h"
 #include "worker/model/state_layout.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 struct TensorDescription {
   std::string name;
@@ -35,6 +35,6 @@ struct ModelDescription {
 // cache into the directory.
 absl::StatusOr<ModelDescription> InspectModel(const std::string& directory);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_INSPECT_H_

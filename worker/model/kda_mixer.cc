@@ -4,7 +4,7 @@
 #include "worker/model/lane.h"
 #include "worker/model/status_steps.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 using kernels::MutableRows;
@@ -291,4 +291,4 @@ absl::StatusOr<std::unique_ptr<SequenceMixer>> LoadKdaMixer(const ModelConfig& c
   return mixer;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

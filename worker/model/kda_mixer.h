@@ -11,7 +11,7 @@
 #include "worker/model/layer.h"
 #include "worker/model/weight_reader.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // `prefix`: "model.layers.N.self_attn.". `layout` outlives the mixer.
 absl::StatusOr<std::unique_ptr<SequenceMixer>> LoadKdaMixer(const ModelConfig& config,
@@ -20,6 +20,6 @@ absl::StatusOr<std::unique_ptr<SequenceMixer>> LoadKdaMixer(const ModelConfig& c
                                                             const std::string& prefix,
                                                             WeightReader& reader);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_KDA_MIXER_H_

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/model/status_steps.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 KimiLinearModel::KimiLinearModel(ModelConfig config, ModelFingerprint fingerprint,
                                  std::shared_ptr<kernels::Backend> backend)
@@ -164,4 +164,4 @@ absl::Status KimiLinearModel::DecodeStep(Lane& lane, std::span<const uint32_t> t
   return ComputeLogits(lane, rows, logits);
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

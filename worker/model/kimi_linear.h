@@ -16,7 +16,7 @@
 #include "worker/model/model.h"
 #include "worker/model/weight_reader.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Immutable once loaded; passes of different lanes may run at once.
 class KimiLinearModel final : public Model {
@@ -69,6 +69,6 @@ class KimiLinearModel final : public Model {
   std::vector<Layer> layers_;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_KIMI_LINEAR_H_

@@ -8,7 +8,7 @@
 #include "worker/model/kimi_linear.h"
 #include "worker/model/status_steps.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 absl::Status CheckKinds(const ModelConfig& config) {
@@ -74,4 +74,4 @@ absl::StatusOr<KimiLinearModel::Layer> KimiLinearModel::LoadLayer(uint32_t index
   return layer;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

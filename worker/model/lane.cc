@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/model/status_steps.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 constexpr int64_t kRowAlignment = 16;  // 64 bytes of fp32: every scratch slice starts aligned
@@ -65,4 +65,4 @@ PassRows Lane::Rows(kernels::SequenceOffsets sequence_offsets) {
   return rows;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -11,7 +11,7 @@
 #include "worker/model/device_buffer.h"
 #include "worker/model/layer.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Host arrays that operators' params point to; cleared and refilled by each layer, so that a pass
 // allocates nothing once they have grown.
@@ -62,6 +62,6 @@ class Lane {
   PassPointers pointers_;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_LANE_H_

@@ -10,7 +10,7 @@
 #include "kernels/operators.h"
 #include "worker/model/model.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 struct PassPointers;
 
@@ -67,6 +67,6 @@ class LayerMlp {
   virtual absl::Status Forward(const PassRows& rows) const = 0;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_LAYER_H_

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 absl::Status SystemFault(const std::string& path, const char* step) {
@@ -60,4 +60,4 @@ MappedFile::~MappedFile() {
   if (start_ != nullptr) ::munmap(const_cast<std::byte*>(start_), size_);
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

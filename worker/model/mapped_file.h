@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Immutable and thread-safe. The file must not be shortened while it is mapped.
 class MappedFile {
@@ -37,6 +37,6 @@ class MappedFile {
   int64_t modified_ns_ = 0;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_MAPPED_FILE_H_

@@ -14,7 +14,7 @@
 #include "worker/model/status_steps.h"
 #include "worker/model/strict_json.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 constexpr size_t kTokenizerBytesMax = size_t{64} << 20;
@@ -56,4 +56,4 @@ absl::StatusOr<TokenizerFile> ReadTokenizerFile(const std::string& directory) {
   return TokenizerFile{(*document)["kind"].get<std::string>(), std::string(file->text())};
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

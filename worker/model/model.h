@@ -17,7 +17,7 @@
 #include "worker/model/config.h"
 #include "worker/model/state_layout.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // One range of one prompt, to be run through all layers. Ranges of one call are of different
 // prompts: their recurrent states are awaited together, before any is handed on.
@@ -73,6 +73,6 @@ struct TokenizerFile {
 };
 absl::StatusOr<TokenizerFile> ReadTokenizerFile(const std::string& directory);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_MODEL_H_

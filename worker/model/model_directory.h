@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "worker/model/config.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // Says how text becomes token ids: {"kind": "bytes", "special_tokens": {"<eos>": 257, ...}}. Kind
 // "bytes": token id b is the byte b; special tokens have ids from 256 on and are no text. A
@@ -17,6 +17,6 @@ inline constexpr char kTokenizerFileName[] = "deltafill_tokenizer.json";
 // config.json. NOT_FOUND if it is missing, INVALID_ARGUMENT naming directory, key and limit.
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& directory);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_MODEL_DIRECTORY_H_

@@ -11,7 +11,7 @@
 #include "worker/model/status_steps.h"
 #include "worker/model/strict_json.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 using nlohmann::json;
@@ -192,4 +192,4 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensors(std::string_view file,
   return header;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/tensor.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 inline constexpr uint64_t kSafetensorsHeaderBytesMax = uint64_t{100} << 20;
 inline constexpr size_t kTensorNameBytesMax = 512;
@@ -50,6 +50,6 @@ std::optional<uint64_t> ElementCount(std::span<const int64_t> shape);
 absl::StatusOr<SafetensorsHeader> ParseSafetensors(std::string_view file,
                                                    const std::string& file_name);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_SAFETENSORS_H_

@@ -15,7 +15,7 @@
 #include "worker/model/safetensors.h"
 #include "worker/model/status_steps.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 absl::Status WriteFault(const std::string& path, const char* step) {
@@ -150,4 +150,4 @@ absl::Status WriteFileAtomically(const std::string& path, const std::string& con
   return fault;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 struct TensorPlan {
   std::string name;
@@ -54,6 +54,6 @@ class SafetensorsWriter {
 // Writes a whole small file the same way: under another name, synced, then renamed.
 absl::Status WriteFileAtomically(const std::string& path, const std::string& contents);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_SAFETENSORS_WRITER_H_

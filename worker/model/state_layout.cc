@@ -3,7 +3,7 @@
 #include "kernels/tensor.h"
 #include "worker/model/config.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 constexpr size_t kEntryAlignmentBytes = 64;
@@ -37,4 +37,4 @@ StateLayout MakeStateLayout(const ModelConfig& config) {
   return layout;
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

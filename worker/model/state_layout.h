@@ -9,7 +9,7 @@
 
 #include "statestore/part.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // One fixed-size piece of a layer's boundary state.
 struct StateEntry {
@@ -42,6 +42,6 @@ struct ModelConfig;
 // The layout of every prefix state of a model with this configuration.
 StateLayout MakeStateLayout(const ModelConfig& config);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_STATE_LAYOUT_H_

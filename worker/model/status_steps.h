@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/status.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // kInvalidArgument and kInternal keep their names, kUnsupported is UNIMPLEMENTED.
 inline absl::Status FromOperator(const kernels::Status& status) {
@@ -28,12 +28,12 @@ inline absl::Status FromOperator(const kernels::Status& status) {
 }
 inline absl::Status FromOperator(absl::Status status) { return status; }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 // Returns from the calling function if the absl::Status or kernels::Status is an error.
 #define DELTAFILL_TRY(expression)                                                          \
   do {                                                                                     \
-    if (absl::Status try_status = ::deltafill::FromOperator(expression); !try_status.ok()) \
+    if (absl::Status try_status = ::deltafill::worker::FromOperator(expression); !try_status.ok()) \
       return try_status;                                                                   \
   } while (false)
 

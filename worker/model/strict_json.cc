@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 using nlohmann::json;
@@ -102,4 +102,4 @@ absl::StatusOr<json> ParseStrictJson(std::string_view text) {
   return std::move(reader.root());
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 inline constexpr int kJsonDepthMax = 32;
 
@@ -15,6 +15,6 @@ inline constexpr int kJsonDepthMax = 32;
 // has a key twice (named). The message does not name the file: callers do.
 absl::StatusOr<nlohmann::json> ParseStrictJson(std::string_view text);
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_STRICT_JSON_H_

@@ -11,7 +11,7 @@
 #include "worker/model/float_formats.h"
 #include "worker/model/status_steps.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 namespace {
 
 std::vector<int64_t> WithoutOnes(const std::vector<int64_t>& dims) {
@@ -104,4 +104,4 @@ absl::StatusOr<DeviceBuffer> WeightReader::Vector(const std::vector<std::string>
   return std::move(buffer);
 }
 
-}  // namespace deltafill
+}  // namespace deltafill::worker

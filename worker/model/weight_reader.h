@@ -12,7 +12,7 @@
 #include "worker/model/checkpoint.h"
 #include "worker/model/device_buffer.h"
 
-namespace deltafill {
+namespace deltafill::worker {
 
 // A matrix [rows, columns] by its public name.
 struct MatrixName {
@@ -49,6 +49,6 @@ class WeightReader {
   kernels::Operators& operators_;
 };
 
-}  // namespace deltafill
+}  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_WEIGHT_READER_H_

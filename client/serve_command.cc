@@ -1,0 +1,117 @@
+// serve: store, coordinator and workers in one process. The same roles as the separate ones, joined by
+// in-process channels; only the client port is a real one.
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/commands.h"
+#include "client/role.h"
+#include "client/termination.h"
+#include "client/worker_setup.h"
+#include "coordinator/front/front_server.h"
+#include "coordinator/workers/scheduling_service.h"
+
+namespace deltafill::client {
+namespace {
+
+constexpr std::chrono::seconds kStopGrace{5};
+constexpr std::chrono::seconds kAttachSecondsMax{30};
+
+// A server without a port, and the channel into it.
+std::unique_ptr<grpc::Server> StartInProcess(grpc::Service* service) {
+  grpc::ServerBuilder builder;
+  builder.SetMaxReceiveMessageSize(coordinator::kWorkerMessageBytesMax);
+  builder.RegisterService(service);
+  return builder.BuildAndStart();
+}
+
+std::shared_ptr<grpc::Channel> ConnectInProcess(grpc::Server* server) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(coordinator::kWorkerMessageBytesMax);
+  return server->InProcessChannel(arguments);
+}
+
+using Workers = std::vector<std::unique_ptr<worker::Worker>>;
+
+absl::StatusOr<Workers> StartWorkers(const ServeOptions& options, worker::ServedModel served,
+                                     StateStore* store, grpc::Server* server) {
+  const auto registry = std::make_shared<worker::MailboxRegistry>();
+  Workers workers;
+  for (int number = 0; number < options.workers; ++number) {
+    worker::WorkerSetup setup = NewWorkerSetup(options.compute, options.workers);
+    setup.name = absl::StrCat("worker-", number);
+    setup.served = served;
+    setup.store = store;
+    setup.coordinator = ConnectInProcess(server);
+    setup.registry = registry;
+    if (number > 0) setup.costs = workers.front()->profile().costs;
+    absl::StatusOr<std::unique_ptr<worker::Worker>> started =
+        worker::Worker::Start(std::move(setup));
+    if (!started.ok()) return started.status();
+    workers.push_back(*std::move(started));
+  }
+  return workers;
+}
+
+absl::Status WaitAttached(const Workers& workers) {
+  const auto deadline = std::chrono::steady_clock::now() + kAttachSecondsMax;
+  for (const auto& worker : workers) {
+    while (!worker->attached()) {
+      if (!worker->status().ok()) return worker->status();
+      if (std::chrono::steady_clock::now() > deadline) {
+        return absl::UnavailableError("a worker did not attach in time");
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Refuses a public address without credentials before anything is loaded.
+absl::Status CheckAddress(const std::string& listen, const coordinator::TenantResolver* resolver) {
+  if (resolver != nullptr) return absl::OkStatus();
+  return coordinator::CheckListenAddress(listen, *coordinator::NewTrustingResolver());
+}
+
+}  // namespace
+
+int RunServe(const ServeOptions& options) {
+  HoldTerminationSignals();
+  auto resolver = LoadResolver(options.credentials_file);
+  if (!resolver.ok()) return FailRole("--credentials", resolver.status());
+  const absl::Status reachable = CheckAddress(options.listen, resolver->get());
+  if (!reachable.ok()) return FailRole("--listen", reachable);
+  absl::StatusOr<worker::ServedModel> served = LoadServedModel(options.compute);
+  if (!served.ok()) return FailRole("--model", served.status());
+  absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(options.store);
+  if (!store.ok()) return FailRole("--store", store.status());
+  auto scheduling =
+      coordinator::StartScheduling(ToSchedulingOptions(options.scheduling), store->get());
+  if (!scheduling.ok()) return FailRole("scheduling", scheduling.status());
+  const std::unique_ptr<grpc::Server> internal = StartInProcess((*scheduling)->worker_service());
+  absl::StatusOr<Workers> workers =
+      StartWorkers(options, *std::move(served), store->get(), internal.get());
+  if (!workers.ok()) return FailRole("workers", workers.status());
+  const absl::Status attached = WaitAttached(*workers);
+  if (!attached.ok()) return FailRole("workers", attached);
+  auto front = coordinator::StartFrontServer({options.listen, *std::move(resolver)}, **store,
+                                             *(*scheduling)->engine());
+  if (!front.ok()) return FailRole("--listen", front.status());
+  std::fprintf(stderr, "deltafill: ready on %s: model %s, %d worker(s), %s\n",
+               (*front)->address().c_str(), workers->front()->profile().model_name.c_str(),
+               options.workers, workers->front()->profile().device.c_str());
+  WaitForTermination();
+  (*front)->Stop(kStopGrace);
+  (*scheduling)->Stop();
+  for (const auto& worker : *workers) worker->Stop();
+  internal->Shutdown(std::chrono::system_clock::now() + kStopGrace);
+  return 0;
+}
+
+}  // namespace deltafill::client

@@ -1,0 +1,63 @@
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <thread>
+
+#include "client/commands.h"
+#include "client/role.h"
+#include "client/termination.h"
+#include "client/worker_setup.h"
+#include "worker/runtime/worker_agent.h"
+
+namespace deltafill::client {
+namespace {
+
+constexpr std::chrono::seconds kDrainSecondsMax{60};
+
+std::string DefaultName() {
+  char host[256] = "worker";
+  gethostname(host, sizeof(host) - 1);
+  return std::string(host) + "-" + std::to_string(getpid());
+}
+
+// Ends the process when the worker ends by itself: drained by its coordinator, or refused.
+void EndWhenFinished(worker::Worker* worker) {
+  std::thread([worker] {
+    while (!worker->WaitFinished(std::chrono::hours(1))) {
+    }
+    const absl::Status status = worker->status();
+    std::_Exit(status.ok() ? 0 : FailRole("coordinator", status));
+  }).detach();
+}
+
+}  // namespace
+
+int RunWorker(const WorkerOptions& options) {
+  HoldTerminationSignals();
+  absl::StatusOr<worker::ServedModel> served = LoadServedModel(options.compute);
+  if (!served.ok()) return FailRole("--model", served.status());
+  absl::StatusOr<std::unique_ptr<StateStore>> store = ConnectStore(options.store_address);
+  if (!store.ok()) return FailRole("--store", store.status());
+  worker::WorkerSetup setup = NewWorkerSetup(options.compute, 1);
+  setup.name = options.name.empty() ? DefaultName() : options.name;
+  setup.served = *std::move(served);
+  setup.store = store->get();
+  setup.coordinator = worker::ConnectCoordinator(options.coordinator_address);
+  setup.exchange_listen = options.listen;
+  setup.exchange_advertise_host = options.advertise;
+  absl::StatusOr<std::unique_ptr<worker::Worker>> running = worker::Worker::Start(std::move(setup));
+  if (!running.ok()) return FailRole("worker", running.status());
+  std::fprintf(stderr, "deltafill: worker %s, peers reach it at %s\n",
+               (*running)->profile().name.c_str(), (*running)->profile().exchange_address.c_str());
+  EndWhenFinished(running->get());
+  WaitForTermination();
+  std::fprintf(stderr, "deltafill: draining\n");
+  const bool drained = (*running)->Drain(kDrainSecondsMax);
+  // The watching thread above may be inside the worker: end without unwinding it.
+  std::_Exit(drained ? 0 : 1);
+}
+
+}  // namespace deltafill::client

@@ -1,0 +1,27 @@
+#include "client/worker_setup.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+
+namespace deltafill::client {
+
+absl::StatusOr<worker::ServedModel> LoadServedModel(const ComputeOptions& options) {
+  kernels::BackendOptions backend;
+  backend.compute_dtype =
+      options.compute_dtype == "bf16" ? kernels::DType::kBF16 : kernels::DType::kF32;
+  backend.isa = options.isa;
+  return worker::LoadServedModel(options.model_directory, backend);
+}
+
+worker::WorkerSetup NewWorkerSetup(const ComputeOptions& options, int workers) {
+  worker::WorkerSetup setup;
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  setup.threads =
+      options.threads_per_worker > 0 ? options.threads_per_worker : std::max(1, cores / workers);
+  setup.range_tokens_max = static_cast<int64_t>(options.range_tokens_max);
+  setup.log = [](const std::string& line) { std::fprintf(stderr, "deltafill: %s\n", line.c_str()); };
+  return setup;
+}
+
+}  // namespace deltafill::client
