@@ -167,7 +167,7 @@ Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
                                               tuning.chain_only ? 0xFF : 0);
   const size_t consumed = descriptions.AddFilled(streams.size() * kRingSlices * sizeof(uint32_t),
                                                  tuning.prepare_only ? 0xFF : 0);
-  const size_t ticket = descriptions.AddFilled(sizeof(uint64_t), 0);
+  const size_t tickets = descriptions.AddFilled(streams.size() * sizeof(uint32_t), 0);
   if (Status s = descriptions.Upload(&workspace->descriptions, stream); !s.ok()) return s;
   if (Status s = ReserveCommon(plan, params.shape, 2, workspace, stream); !s.ok()) {
     return s;
@@ -184,10 +184,13 @@ Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
   ring.item_count = static_cast<int>(items.size());
   ring.ring_slots = plan.ring_slots;
   ring.most_steps = most_steps;
+  ring.even_streams = std::all_of(streams.begin(), streams.end(), [&](const RingStream& s) {
+    return s.steps == most_steps;
+  });
   ring.slots = workspace->slots.as<uint8_t>();
   ring.ready = reinterpret_cast<uint32_t*>(base + ready);
   ring.consumed = reinterpret_cast<uint32_t*>(base + consumed);
-  ring.ticket = reinterpret_cast<uint32_t*>(base + ticket);
+  ring.tickets = reinterpret_cast<uint32_t*>(base + tickets);
   ring.exact_rows = workspace->exact_rows.as<float>();
   ring.runs_chains = !tuning.prepare_only;
   ring.runs_preparation = !tuning.chain_only;

@@ -89,8 +89,8 @@ ForwardPlan PlanForward(const DeltaRuleShape& shape, SequenceOffsets offsets,
     PlanRing(shape, offsets, device, tuning, &plan);
     int64_t most_steps = 0;
     for (const StreamPlan& s : plan.streams) most_steps = std::max(most_steps, s.first_step.back());
-    // Tickets are 32 bits; groups may draw a few past the last.
-    if (most_steps * static_cast<int64_t>(plan.streams.size()) < (int64_t{1} << 32) - 65536) {
+    // Steps are counted in 32 bits; groups may draw a few past the last.
+    if (most_steps < (int64_t{1} << 32) - 65536) {
       plan.path = ForwardPath::kRing;
       return plan;
     }

@@ -22,13 +22,15 @@ __device__ __forceinline__ void InvertRows(const PrepareGroup<K>& group, const B
 }
 
 // Expects the block's rows requested by LoadBlockRows. Calls, in this order: begin(); acquire()
-// before the first write to the slot; look_ahead(); and prefetch(), once the rows' space in shared
-// memory is free again and the group has met after look_ahead(). On return every thread's writes to the slot are
-// issued, not yet visible.
-template <int K, typename Begin, typename Acquire, typename LookAhead, typename Prefetch>
+// before the first write to the slot; draw() and, some time later, look_ahead(), once every thread
+// has passed acquire(); and prefetch(), once the rows' space in shared memory is free again and the
+// group has met after look_ahead(). On return every thread's writes to the slot are issued, not yet
+// visible.
+template <int K, typename Begin, typename Acquire, typename Draw, typename LookAhead,
+          typename Prefetch>
 __device__ __forceinline__ void PrepareBlock(const PrepareGroup<K>& group, const BlockTask& task,
                                              const BlockScalars& scalars, Begin begin,
-                                             Acquire acquire, LookAhead look_ahead,
+                                             Acquire acquire, Draw draw, LookAhead look_ahead,
                                              Prefetch prefetch) {
   PrepareShared<K>& s = *group.shared;
   WaitCopies<0>();
@@ -40,6 +42,7 @@ __device__ __forceinline__ void PrepareBlock(const PrepareGroup<K>& group, const
   Cumulate<K>(group, task, scalars, c);
   acquire();
   group.Sync();
+  draw();
   const OuterDecays outer = CombineDecays<K>(group, task);
   if (s.fast_rows[group.sub()] == kSubBlockRows) {
     ScaleRows<K, true>(group, task, outer, c);

@@ -38,12 +38,13 @@ struct RingParams {
   int item_count = 0;
   int ring_slots = 0;
   int64_t most_steps = 0;         // of a stream
+  bool even_streams = false;      // all streams have most_steps
   bool runs_chains = true;         // false: measurements of the other role alone
   bool runs_preparation = true;
   uint8_t* slots = nullptr;       // [streams, ring_slots]
   uint32_t* ready = nullptr;      // [streams, ring_slots]: steps prepared in the slot so far
   uint32_t* consumed = nullptr;   // [streams, kRingSlices]: steps read by each slice
-  uint32_t* ticket = nullptr;  // the next block to prepare: step * streams + stream
+  uint32_t* tickets = nullptr;    // [streams]: the next step to prepare
   float* exact_rows = nullptr;    // [preparing groups, 3, 64, 128]
 };
 

@@ -52,8 +52,10 @@ __global__ void __launch_bounds__(kThreads, 1) RingKernel(const __grid_constant_
     uint8_t* shared =
         shared_bytes + (chains ? kChainGroupOffset : half * sizeof(RingGroupShared));
     const int number = cta + (chains || half == 0 ? 0 : static_cast<int>(gridDim.x));
+    const int other = (cta - chain_ctas) + half * (static_cast<int>(gridDim.x) - chain_ctas);
+    const int stream = chains ? place.stream : other % p.stream_count;
     if (p.runs_preparation) {
-      RunPreparing(p, *reinterpret_cast<RingGroupShared*>(shared), table, number,
+      RunPreparing(p, *reinterpret_cast<RingGroupShared*>(shared), table, number, stream,
                    threadIdx.x % kGroup, half + 1);
     }
   }

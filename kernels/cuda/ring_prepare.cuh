@@ -50,32 +50,26 @@ __device__ __forceinline__ RingItem ItemAt(const RingItem* items, const RingStre
   return items[low];
 }
 
-// False where the ticket's stream has no such step.
-__device__ __forceinline__ bool RingTaskAt(const RingParams& p, const RingTable& table,
-                                           uint32_t ticket, int group, RingTask& task) {
-  const uint32_t step = ticket / p.stream_count;
-  task.step = step;
-  task.stream = static_cast<int>(ticket % p.stream_count);
+// The task of a stream's step, which exists.
+__device__ __forceinline__ void DescribeTask(const RingParams& p, const RingTable& table,
+                                             int group, RingTask& task) {
   RingTable::Item item;
-  int64_t start = step;
+  int64_t start = task.step;
   if (RingTable::Fits(p)) {
     item = table.items[task.stream];
   } else {
-    const RingStream stream = p.streams[task.stream];
-    if (step >= stream.steps) return false;
-    const RingItem found = ItemAt(p.items, stream, step);
+    const RingItem found = ItemAt(p.items, p.streams[task.stream], task.step);
     item = {found.first_row, found.rows, found.value_head};
     start -= found.first_step;
   }
   start *= kBlockRows;
-  if (start >= item.rows) return false;
   task.block.first_row = item.first_row + start;
   task.block.valid_rows = static_cast<int>(min(item.rows - start, int64_t{kBlockRows}));
   task.block.value_head = item.value_head;
-  const int64_t slot = static_cast<int64_t>(task.stream) * p.ring_slots + step % p.ring_slots;
+  const int64_t slot =
+      static_cast<int64_t>(task.stream) * p.ring_slots + task.step % p.ring_slots;
   task.block.slot = p.slots + slot * SlotLayout<128>::kBytes;
   task.block.exact_rows = p.exact_rows + static_cast<int64_t>(group) * 3 * kBlockRows * 128;
-  return true;
 }
 
 // How many steps the slowest of a stream's chains has read.
@@ -100,16 +94,27 @@ __device__ __forceinline__ void WaitForSlot(const RingParams& p, const RingTask&
   asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 
-// Takes blocks in the order of tickets. A block waits for earlier steps of its own stream only, so
-// the group with the lowest ticket can always go on. A ticket is taken late, when its
-// group is about to start the block before it: one that lies waiting holds up its stream.
-__device__ __forceinline__ void TakeTask(const RingParams& p, const RingTable& table,
-                                         uint32_t ticket, int group, RingTask& task) {
-  const uint32_t tickets = static_cast<uint32_t>(p.most_steps * p.stream_count);
-  while (ticket < tickets && !RingTaskAt(p, table, ticket, group, task)) {
-    ticket = atomicAdd(p.ticket, 1u);
+// A group serves one stream: with others it draws the stream's steps in order, so no stream waits
+// for a step that a group holds back because of another stream. Steps are drawn late, when the
+// block before is under way. When its stream has no more, a group helps the next ones, if the
+// streams' lengths differ.
+__device__ __forceinline__ void TakeTask(const RingParams& p, const RingTable& table, int stream,
+                                         uint32_t step, int group, RingTask& task) {
+  const int streams = p.even_streams ? 1 : p.stream_count;
+  for (int tried = 0; tried < streams; ++tried) {
+    if (tried > 0) {
+      if (++stream == p.stream_count) stream = 0;
+      if (LoadRelaxed(p.tickets + stream) >= p.streams[stream].steps) continue;
+      step = atomicAdd(p.tickets + stream, 1u);
+    }
+    task.exists = step < (p.even_streams ? p.most_steps : p.streams[stream].steps);
+    if (!task.exists) continue;
+    task.stream = stream;
+    task.step = step;
+    DescribeTask(p, table, group, task);
+    return;
   }
-  task.exists = ticket < tickets;
+  task.exists = false;
 }
 
 // What a group keeps in shared memory: its block, and its task and the next.
@@ -119,12 +124,12 @@ struct RingGroupShared {
 };
 
 __device__ __forceinline__ void RunPreparing(const RingParams& p, RingGroupShared& shared,
-                                             const RingTable& table, int number, int thread,
-                                             int barrier) {
+                                             const RingTable& table, int number, int stream,
+                                             int thread, int barrier) {
   PrepareGroup<128> group{&shared.block, &p.in, thread, barrier};
   constexpr int kFinder = kGroupThreads<128> - 32;  // a thread of the last warp
   if (thread == kFinder) {
-    TakeTask(p, table, atomicAdd(p.ticket, 1u), number, shared.tasks[0]);
+    TakeTask(p, table, stream, atomicAdd(p.tickets + stream, 1u), number, shared.tasks[0]);
   }
   group.Sync();
   BlockScalars scalars;
@@ -139,13 +144,16 @@ __device__ __forceinline__ void RunPreparing(const RingParams& p, RingGroupShare
         group, task.block, current_scalars,
         [&] {
           if (thread == 0) answer = StepsConsumed(p, task.stream);
-          if (thread == kFinder) answer = atomicAdd(p.ticket, 1u);
         },
         [&] {
           if (thread == 0) WaitForSlot(p, task, answer);
         },
         [&] {
-          if (thread == kFinder) TakeTask(p, table, answer, number, shared.tasks[current ^ 1]);
+          if (thread == kFinder) answer = atomicAdd(p.tickets + task.stream, 1u);
+        },
+        [&] {
+          if (thread != kFinder) return;
+          TakeTask(p, table, task.stream, answer, number, shared.tasks[current ^ 1]);
         },
         [&] {
           const RingTask& next = shared.tasks[current ^ 1];
