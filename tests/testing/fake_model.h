@@ -16,6 +16,8 @@
 
 namespace deltafill::test {
 
+using namespace worker;  // what is tested
+
 struct FakeModelOptions {
   uint32_t layers = 3;
   uint32_t vocabulary = 97;

@@ -21,21 +21,6 @@
 
 namespace deltafill::test {
 
-using worker::AttemptBook;
-using worker::AttemptKey;
-using worker::BoundarySaver;
-using worker::DecodeLane;
-using worker::DecodeLaneOptions;
-using worker::ExchangeLinkLimits;
-using worker::LaneParts;
-using worker::Mailbox;
-using worker::MailboxRegistry;
-using worker::PrefillLane;
-using worker::PrefillLaneOptions;
-using worker::RangeCommand;
-using worker::StateSource;
-using worker::WorkerExchange;
-
 inline std::vector<uint32_t> RandomTokens(uint64_t seed, size_t count, uint32_t vocabulary) {
   Random random(seed);
   std::vector<uint32_t> tokens(count);
