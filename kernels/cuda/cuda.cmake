@@ -23,7 +23,7 @@ foreach(target deltafill_cuda_portable deltafill_cuda_sm90)
 endforeach()
 
 add_library(deltafill_cuda SHARED
-  cuda/forward.cc cuda/runtime.cc
+  cuda/c_api.cc cuda/forward.cc cuda/runtime.cc
   $<TARGET_OBJECTS:deltafill_cuda_portable> $<TARGET_OBJECTS:deltafill_cuda_sm90>)
 target_link_libraries(deltafill_cuda PUBLIC deltafill_cuda_plan PRIVATE CUDA::cudart_static)
 target_include_directories(deltafill_cuda PUBLIC ${CUDAToolkit_INCLUDE_DIRS})

@@ -67,7 +67,7 @@ struct ForwardPlan {
 
 inline constexpr int64_t kMaxSequenceTokens = int64_t{1} << 30;
 inline constexpr int64_t kWaveSlots = 4096;  // 270 MB at K = 128
-inline constexpr int kRingSlots = 8;
+inline constexpr int kRingSlots = 10;
 
 // Checks every field of the params that needs no device; the message names field and limit.
 Status CheckForwardParams(const DeltaRuleForwardParams& params);

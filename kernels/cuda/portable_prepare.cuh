@@ -43,7 +43,8 @@ __global__ void __launch_bounds__(kGroupThreads<K>, K == 128 ? 2 : 4)
     const BlockTask current = task;
     const BlockScalars current_scalars = scalars;
     index += gridDim.x;
-    PrepareBlock<K>(group, current, current_scalars, [] {}, [] {}, [] {}, [] {}, next);
+    PrepareBlock<K>(
+        group, current, current_scalars, [] { WaitCopies<0>(); }, [] {}, [] {}, [] {}, [] {}, next);
   }
 }
 

@@ -21,19 +21,19 @@ __device__ __forceinline__ void InvertRows(const PrepareGroup<K>& group, const B
   }
 }
 
-// Expects the block's rows requested by LoadBlockRows. Calls, in this order: begin(); acquire()
+// Expects the block's rows requested. Calls, in this order: await_rows(); begin(); acquire()
 // before the first write to the slot; draw() and, some time later, look_ahead(), once every thread
 // has passed acquire(); and prefetch(), once the rows' space in shared memory is free again and the
 // group has met after look_ahead(). On return every thread's writes to the slot are issued, not yet
 // visible.
-template <int K, typename Begin, typename Acquire, typename Draw, typename LookAhead,
-          typename Prefetch>
+template <int K, typename AwaitRows, typename Begin, typename Acquire, typename Draw,
+          typename LookAhead, typename Prefetch>
 __device__ __forceinline__ void PrepareBlock(const PrepareGroup<K>& group, const BlockTask& task,
-                                             const BlockScalars& scalars, Begin begin,
-                                             Acquire acquire, Draw draw, LookAhead look_ahead,
-                                             Prefetch prefetch) {
+                                             const BlockScalars& scalars, AwaitRows await_rows,
+                                             Begin begin, Acquire acquire, Draw draw,
+                                             LookAhead look_ahead, Prefetch prefetch) {
   PrepareShared<K>& s = *group.shared;
-  WaitCopies<0>();
+  await_rows();
   group.Sync();
   PrepareRowFactors<K>(group, task, scalars);
   CumulatedDecay c;

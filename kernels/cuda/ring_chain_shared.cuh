@@ -188,7 +188,7 @@ struct RowMover {
   __device__ __forceinline__ void RequestValues(const DeviceRows& from, const __nv_bfloat16* v,
                                                 int rows, uint32_t to) const {
     if (from.vectorized) {
-#pragma unroll 4
+#pragma unroll 2
       for (int r = row; r < kBlockRows; r += kRowStep, v += kRowStep * from.stride) {
         CopyAsync16(to + SharedOffset(r), v, r < rows);
       }

@@ -121,19 +121,58 @@ __device__ __forceinline__ void TakeTask(const RingParams& p, const RingTable& t
 struct RingGroupShared {
   PrepareShared<128> block;
   RingTask tasks[2];
+  uint64_t rows_barrier;
 };
+
+// Rows by the copy engine: one copy of 256 bytes a thread instead of twelve of 16, which would
+// hold up the other users of the load and store unit.
+__device__ __forceinline__ void CopyBlockRows(const PrepareGroup<128>& group,
+                                              const BlockTask& task, uint32_t barrier) {
+  PrepareShared<128>& s = *group.shared;
+  const BlockInputs& in = *group.in;
+  const bool has_f = IsChannelGate(in.gate);
+  constexpr int kRowBytes = 256;
+  if (group.thread == 0) BarrierExpect(barrier, (has_f ? 3 : 2) * task.valid_rows * kRowBytes);
+  const int row = group.thread % kBlockRows, tensor = group.thread / kBlockRows;
+  if (tensor > 2 || (tensor == 2 && !has_f)) return;
+  const int64_t column = static_cast<int64_t>(
+      tensor == 2 ? task.value_head : task.value_head / in.heads_ratio) * 128;
+  const DeviceRows& from = tensor == 0 ? in.k : tensor == 1 ? in.q : in.f;
+  __nv_bfloat16* to = (tensor == 0 ? s.k : tensor == 1 ? s.q : s.f) +
+                      row * PrepareShared<128>::kRowStride;
+  if (row < task.valid_rows) {
+    FenceAsync();  // the space was read and written by ordinary accesses before
+    BulkCopy(SharedAddress(to), from.rows + (task.first_row + row) * from.stride + column, kRowBytes,
+             barrier);
+  } else {
+    for (int i = 0; i < kRowBytes / 16; ++i) {
+      reinterpret_cast<uint4*>(to)[i] = make_uint4(0, 0, 0, 0);
+    }
+  }
+}
 
 __device__ __forceinline__ void RunPreparing(const RingParams& p, RingGroupShared& shared,
                                              const RingTable& table, int number, int stream,
                                              int thread, int barrier) {
   PrepareGroup<128> group{&shared.block, &p.in, thread, barrier};
   constexpr int kFinder = kGroupThreads<128> - 32;  // a thread of the last warp
+  const uint32_t rows_barrier = SharedAddress(&shared.rows_barrier);
+  const bool by_engine = p.in.q.vectorized && p.in.k.vectorized &&
+                         (p.in.f.vectorized || !IsChannelGate(p.in.gate));
+  auto request = [&](const BlockTask& block) {
+    if (!by_engine) return LoadBlockRows<128>(group, block);
+    CopyBlockRows(group, block, rows_barrier);
+    return LoadBlockScalars<128>(group, block);
+  };
+  uint32_t rows_phase = 0;
   if (thread == kFinder) {
+    BarrierInit(rows_barrier, 1);
+    FenceAsync();
     TakeTask(p, table, stream, atomicAdd(p.tickets + stream, 1u), number, shared.tasks[0]);
   }
   group.Sync();
   BlockScalars scalars;
-  if (shared.tasks[0].exists) scalars = LoadBlockRows<128>(group, shared.tasks[0].block);
+  if (shared.tasks[0].exists) scalars = request(shared.tasks[0].block);
   for (int current = 0; shared.tasks[current].exists; current ^= 1) {
     const RingTask& task = shared.tasks[current];
     // Addresses are to be computed anew for each block: kept over the loop, they would spill.
@@ -142,6 +181,14 @@ __device__ __forceinline__ void RunPreparing(const RingParams& p, RingGroupShare
     uint32_t answer = 0;  // of a request whose latency the block's first phase hides
     PrepareBlock<128>(
         group, task.block, current_scalars,
+        [&] {
+          if (by_engine) {
+            BarrierWait(rows_barrier, rows_phase);
+            rows_phase ^= 1;
+          } else {
+            WaitCopies<0>();
+          }
+        },
         [&] {
           if (thread == 0) answer = StepsConsumed(p, task.stream);
         },
@@ -157,7 +204,7 @@ __device__ __forceinline__ void RunPreparing(const RingParams& p, RingGroupShare
         },
         [&] {
           const RingTask& next = shared.tasks[current ^ 1];
-          if (next.exists) scalars = LoadBlockRows<128>(group, next.block);
+          if (next.exists) scalars = request(next.block);
         });
     group.Sync();
     if (thread == 0) {

@@ -1,6 +1,7 @@
 # The KDA kernels' benchmarks: need a CUDA device to run.
 if(TARGET deltafill_cuda)
-  add_executable(kda_forward_bench kda_forward_bench.cc)
-  target_link_libraries(kda_forward_bench PRIVATE deltafill_cuda deltafill_options
-    CUDA::cudart_static)
+  foreach(name kda_forward_bench kda_rows_bench)
+    add_executable(${name} ${name}.cc)
+    target_link_libraries(${name} PRIVATE deltafill_cuda deltafill_options CUDA::cudart_static)
+  endforeach()
 endif()
