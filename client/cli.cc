@@ -41,9 +41,8 @@ Options* AddVerb(CLI::App* parent, const std::string& name, const std::string& h
                  int (*command)(const Options&), Chosen* chosen, CLI::App** verb) {
   auto options = std::make_shared<Options>();
   *verb = parent->add_subcommand(name, help);
-  (*verb)->callback([options, command, chosen] {
-    *chosen = [options, command] { return command(*options); };
-  });
+  (*verb)->callback(
+      [options, command, chosen] { *chosen = [options, command] { return command(*options); }; });
   return options.get();
 }
 
@@ -80,8 +79,8 @@ void AddLookup(CLI::App* app, Chosen* chosen) {
 
 void AddDecode(CLI::App* app, Chosen* chosen) {
   CLI::App* verb = nullptr;
-  auto* options = AddVerb(app, "decode", "Generate tokens from a state or a prompt", &RunDecode,
-                          chosen, &verb);
+  auto* options =
+      AddVerb(app, "decode", "Generate tokens from a state or a prompt", &RunDecode, chosen, &verb);
   AddServer(verb, &options->server);
   AddPrompt(verb, &options->prompt);
   verb->add_option("--model", options->model, "Model name, if the service has several");
@@ -188,8 +187,7 @@ void AddStoreRole(CLI::App* verb, StoreRoleOptions* store) {
 
 void AddServe(CLI::App* app, Chosen* chosen) {
   CLI::App* verb = nullptr;
-  auto* options =
-      AddVerb(app, "serve", "All roles in one process", &RunServe, chosen, &verb);
+  auto* options = AddVerb(app, "serve", "All roles in one process", &RunServe, chosen, &verb);
   AddCompute(verb, &options->compute);
   AddScheduling(verb, &options->scheduling);
   AddStoreRole(verb, &options->store);
@@ -222,8 +220,7 @@ void AddRoles(CLI::App* app, Chosen* chosen) {
       ->required();
   verb->add_option("--store", worker->store_address, "State store, host:port")->required();
 
-  auto* store =
-      AddVerb(app, "statestore", "Keeps prefix states", &RunStateStore, chosen, &verb);
+  auto* store = AddVerb(app, "statestore", "Keeps prefix states", &RunStateStore, chosen, &verb);
   AddStoreRole(verb, &store->store);
   verb->add_option("--listen", store->listen, "Port for coordinator and workers")
       ->capture_default_str();

@@ -8,12 +8,23 @@ namespace deltafill::client {
 namespace {
 
 const char* CodeName(grpc::StatusCode code) {
-  static constexpr const char* kNames[] = {
-      "OK",           "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",
-      "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",    "PERMISSION_DENIED",
-      "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",
-      "UNIMPLEMENTED", "INTERNAL",      "UNAVAILABLE",       "DATA_LOSS",
-      "UNAUTHENTICATED"};
+  static constexpr const char* kNames[] = {"OK",
+                                           "CANCELLED",
+                                           "UNKNOWN",
+                                           "INVALID_ARGUMENT",
+                                           "DEADLINE_EXCEEDED",
+                                           "NOT_FOUND",
+                                           "ALREADY_EXISTS",
+                                           "PERMISSION_DENIED",
+                                           "RESOURCE_EXHAUSTED",
+                                           "FAILED_PRECONDITION",
+                                           "ABORTED",
+                                           "OUT_OF_RANGE",
+                                           "UNIMPLEMENTED",
+                                           "INTERNAL",
+                                           "UNAVAILABLE",
+                                           "DATA_LOSS",
+                                           "UNAUTHENTICATED"};
   return code >= 0 && code <= grpc::UNAUTHENTICATED ? kNames[code] : "UNKNOWN";
 }
 
@@ -22,8 +33,8 @@ const char* CodeName(grpc::StatusCode code) {
 Connection::Connection(const ServerOptions& options) : options_(options) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
-  stub_ = v1::PrefillService::NewStub(grpc::CreateCustomChannel(
-      options.server, grpc::InsecureChannelCredentials(), arguments));
+  stub_ = v1::PrefillService::NewStub(
+      grpc::CreateCustomChannel(options.server, grpc::InsecureChannelCredentials(), arguments));
 }
 
 bool Connection::Prepare(grpc::ClientContext* context) const {

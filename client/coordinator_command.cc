@@ -13,17 +13,19 @@ namespace deltafill::client {
 
 int RunCoordinator(const CoordinatorOptions& options) {
   HoldTerminationSignals();
-  absl::StatusOr<std::unique_ptr<coordinator::TenantResolver>> resolver = LoadResolver(options.credentials_file);
+  absl::StatusOr<std::unique_ptr<coordinator::TenantResolver>> resolver =
+      LoadResolver(options.credentials_file);
   if (!resolver.ok()) return FailRole("--credentials", resolver.status());
   absl::StatusOr<std::unique_ptr<StateStore>> store = ConnectStore(options.store_address);
   if (!store.ok()) return FailRole("--store", store.status());
-  auto scheduling = coordinator::StartScheduling(ToSchedulingOptions(options.scheduling), store->get());
+  auto scheduling =
+      coordinator::StartScheduling(ToSchedulingOptions(options.scheduling), store->get());
   if (!scheduling.ok()) return FailRole("scheduling", scheduling.status());
   absl::StatusOr<ListeningServer> workers = Listen(
       options.worker_listen, (*scheduling)->worker_service(), coordinator::kWorkerMessageBytesMax);
   if (!workers.ok()) return FailRole("--worker-listen", workers.status());
   auto front = coordinator::StartFrontServer({options.listen, *std::move(resolver)}, **store,
-                                *(*scheduling)->engine());
+                                             *(*scheduling)->engine());
   if (!front.ok()) return FailRole("--listen", front.status());
   std::fprintf(stderr, "deltafill: coordinator listening on %s, for workers on %s\n",
                (*front)->address().c_str(), workers->address.c_str());

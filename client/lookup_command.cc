@@ -32,7 +32,8 @@ int RunLookup(const LookupOptions& options) {
                 static_cast<unsigned long long>(response.boundary()),
                 static_cast<unsigned long long>(response.tokens()));
     if (!response.state().empty()) std::printf("state     %s\n", response.state().c_str());
-    if (!response.miss_reason().empty()) std::printf("miss      %s\n", response.miss_reason().c_str());
+    if (!response.miss_reason().empty())
+      std::printf("miss      %s\n", response.miss_reason().c_str());
   }
   return 0;
 }

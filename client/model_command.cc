@@ -10,7 +10,8 @@
 namespace deltafill::client {
 
 int RunModelInit(const ModelInitOptions& options) {
-  const absl::Status status = worker::InitModel(options.preset, options.seed, options.out_directory);
+  const absl::Status status =
+      worker::InitModel(options.preset, options.seed, options.out_directory);
   if (!status.ok()) return FailRole("model init", status);
   absl::StatusOr<worker::ModelDescription> model = worker::InspectModel(options.out_directory);
   if (!model.ok()) return FailRole("model init", model.status());
@@ -23,11 +24,12 @@ int RunModelInit(const ModelInitOptions& options) {
                                            {"trained", false}};
     std::printf("%s\n", result.dump().c_str());
   } else {
-    std::printf("%s: preset %s, seed %llu, %llu parameters; random weights, untrained: its text "
-                "means nothing\n",
-                options.out_directory.c_str(), options.preset.c_str(),
-                static_cast<unsigned long long>(options.seed),
-                static_cast<unsigned long long>(model->parameters));
+    std::printf(
+        "%s: preset %s, seed %llu, %llu parameters; random weights, untrained: its text "
+        "means nothing\n",
+        options.out_directory.c_str(), options.preset.c_str(),
+        static_cast<unsigned long long>(options.seed),
+        static_cast<unsigned long long>(model->parameters));
   }
   return 0;
 }
@@ -35,17 +37,13 @@ int RunModelInit(const ModelInitOptions& options) {
 int RunModelInspect(const ModelInspectOptions& options) {
   absl::StatusOr<worker::ModelDescription> model = worker::InspectModel(options.directory);
   if (!model.ok()) return FailRole("model inspect", model.status());
-  nlohmann::ordered_json result = {{"model_type", model->config.model_type},
-                                   {"fingerprint", model->fingerprint.ToHex()},
-                                   {"layers", model->config.layers.size()},
-                                   {"hidden_size", model->config.hidden_size},
-                                   {"vocab_size", model->config.vocab_size},
-                                   {"kda_heads", model->config.kda_heads},
-                                   {"kda_head_dim", model->config.kda_head_dim},
-                                   {"parameters", model->parameters},
-                                   {"weight_bytes", model->weight_bytes},
-                                   {"state_bytes", model->state_layout.bytes},
-                                   {"tokenizer", model->tokenizer_kind}};
+  nlohmann::ordered_json result = {
+      {"model_type", model->config.model_type},     {"fingerprint", model->fingerprint.ToHex()},
+      {"layers", model->config.layers.size()},      {"hidden_size", model->config.hidden_size},
+      {"vocab_size", model->config.vocab_size},     {"kda_heads", model->config.kda_heads},
+      {"kda_head_dim", model->config.kda_head_dim}, {"parameters", model->parameters},
+      {"weight_bytes", model->weight_bytes},        {"state_bytes", model->state_layout.bytes},
+      {"tokenizer", model->tokenizer_kind}};
   if (!options.json) {
     std::printf("%s\n", result.dump(2).c_str());
     for (const worker::TensorDescription& tensor : model->tensors) {

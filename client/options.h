@@ -13,9 +13,9 @@ inline constexpr char kDefaultAddress[] = "127.0.0.1:7450";
 // Every verb that talks to a service.
 struct ServerOptions {
   std::string server = kDefaultAddress;
-  std::string tenant;         // sent as `deltafill-tenant` metadata if not empty
-  std::string token_file;     // its contents are sent as a bearer token if not empty
-  double timeout_s = 0;       // 0: no deadline
+  std::string tenant;      // sent as `deltafill-tenant` metadata if not empty
+  std::string token_file;  // its contents are sent as a bearer token if not empty
+  double timeout_s = 0;    // 0: no deadline
   bool json = false;
 };
 

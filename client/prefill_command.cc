@@ -47,6 +47,7 @@ Json DoneJson(const v1::PrefillDone& done, double elapsed_s) {
           {"cached_tokens", done.cached_tokens()},
           {"miss_reason", done.miss_reason()},
           {"schedule", done.schedule()},
+          {"attempts", done.attempts()},
           {"elapsed_s", elapsed_s},
           {"checkpoints", std::move(checkpoints)},
           {"usage", ToJson(done.usage())},

@@ -17,8 +17,9 @@ struct PromptText {
 };
 using PromptContent = std::variant<PromptText, std::vector<uint32_t>>;
 
-// Standard input is text if no source is named and or_standard_input is set; otherwise no source means
-// an empty token list. INVALID_ARGUMENT naming the file: unreadable, or not a whole number of uint32.
+// Standard input is text if no source is named and or_standard_input is set; otherwise no source
+// means an empty token list. INVALID_ARGUMENT naming the file: unreadable, or not a whole number of
+// uint32.
 absl::StatusOr<PromptContent> ReadPrompt(const PromptOptions& options, bool or_standard_input);
 
 }  // namespace deltafill::client

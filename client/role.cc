@@ -49,7 +49,8 @@ absl::StatusOr<std::unique_ptr<StateStore>> OpenStore(const StoreRoleOptions& op
   return OpenRocksStore(store);
 }
 
-absl::StatusOr<std::unique_ptr<coordinator::TenantResolver>> LoadResolver(const std::string& credentials_file) {
+absl::StatusOr<std::unique_ptr<coordinator::TenantResolver>> LoadResolver(
+    const std::string& credentials_file) {
   if (credentials_file.empty()) return std::unique_ptr<coordinator::TenantResolver>();
   return coordinator::LoadCredentials(credentials_file);
 }

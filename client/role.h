@@ -35,7 +35,8 @@ absl::StatusOr<ListeningServer> Listen(const std::string& listen, grpc::Service*
 absl::StatusOr<std::unique_ptr<StateStore>> OpenStore(const StoreRoleOptions& options);
 
 // nullptr: no credentials were configured.
-absl::StatusOr<std::unique_ptr<coordinator::TenantResolver>> LoadResolver(const std::string& credentials_file);
+absl::StatusOr<std::unique_ptr<coordinator::TenantResolver>> LoadResolver(
+    const std::string& credentials_file);
 
 coordinator::SchedulingOptions ToSchedulingOptions(const SchedulingOptions& options);
 

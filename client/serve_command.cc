@@ -1,5 +1,5 @@
-// serve: store, coordinator and workers in one process. The same roles as the separate ones, joined by
-// in-process channels; only the client port is a real one.
+// serve: store, coordinator and workers in one process. The same roles as the separate ones, joined
+// by in-process channels; only the client port is a real one.
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>

@@ -20,7 +20,9 @@ worker::WorkerSetup NewWorkerSetup(const ComputeOptions& options, int workers) {
   setup.threads =
       options.threads_per_worker > 0 ? options.threads_per_worker : std::max(1, cores / workers);
   setup.range_tokens_max = static_cast<int64_t>(options.range_tokens_max);
-  setup.log = [](const std::string& line) { std::fprintf(stderr, "deltafill: %s\n", line.c_str()); };
+  setup.log = [](const std::string& line) {
+    std::fprintf(stderr, "deltafill: %s\n", line.c_str());
+  };
   return setup;
 }
 

@@ -1,6 +1,6 @@
-// What the front API asks of the scheduling side of the coordinator: run this prompt from that state on
-// the workers there are. Keys, tenants, handles and manifests are the caller's; workers, ranges, attempts
-// and recovery are the engine's.
+// What the front API asks of the scheduling side of the coordinator: run this prompt from that
+// state on the workers there are. Keys, tenants, handles and manifests are the caller's; workers,
+// ranges, attempts and recovery are the engine's.
 #ifndef DELTAFILL_COORDINATOR_PROMPT_ENGINE_H_
 #define DELTAFILL_COORDINATOR_PROMPT_ENGINE_H_
 
@@ -55,11 +55,12 @@ struct PrefillWork {
   ModelFingerprint fingerprint;
   std::string numerics;
   std::string tenant;
-  // The whole prompt. Those before start.boundary are never read: a prompt that goes on from a state
-  // whose tokens nobody knows has zeros there.
+  // The whole prompt. Those before start.boundary are never read: a prompt that goes on from a
+  // state whose tokens nobody knows has zeros there.
   std::shared_ptr<const std::vector<uint32_t>> tokens;
-  StartState start;                   // boundary < tokens->size()
-  std::vector<uint64_t> boundaries;   // to be stored: multiples of 64, ascending, in (start.boundary, size]
+  StartState start;  // boundary < tokens->size()
+  std::vector<uint64_t>
+      boundaries;  // to be stored: multiples of 64, ascending, in (start.boundary, size]
   bool last_logits = false;
   bool any_exactness = false;
   ScheduleChoice schedule = ScheduleChoice::kAuto;
@@ -120,8 +121,8 @@ class PromptObserver {
   virtual void OnDecodeReady() {}
   virtual void OnDecodeToken(uint32_t /*id*/) {}
   virtual void OnExported(const std::vector<PartReceipt>& /*parts*/) {}
-  // status OK: all of it is done. DATA_LOSS: the start state's parts are damaged or gone; look up again.
-  // UNAVAILABLE: no worker is left. finish_reason is decoding's.
+  // status OK: all of it is done. DATA_LOSS: the start state's parts are damaged or gone; look up
+  // again. UNAVAILABLE: no worker is left. finish_reason is decoding's.
   virtual void OnFinished(const absl::Status& status, const WorkTimings& timings,
                           const std::string& finish_reason) = 0;
 };

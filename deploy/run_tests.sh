@@ -37,11 +37,16 @@ stage_tsan() {
 stage_fuzz() {
   cmake --preset fuzz
   cmake --build --preset fuzz
-  local fuzzer
+  local fuzzer name corpus seeds
   for fuzzer in build/fuzz/bin/*_fuzz; do
-    echo "fuzzing: $(basename "$fuzzer")"
-    "$fuzzer" -max_total_time="${DELTAFILL_FUZZ_SECONDS:-20}" -rss_limit_mb=2048 \
-      -print_final_stats=0 -verbosity=0
+    name=$(basename "$fuzzer" _fuzz)
+    echo "fuzzing: $name"
+    # New inputs go to the corpus; seeds are only read.
+    corpus=build/fuzz/corpus/$name
+    seeds=build/fuzz/fuzz_seeds/$name
+    mkdir -p "$corpus" "$seeds"
+    "$fuzzer" -max_total_time="${DELTAFILL_FUZZ_SECONDS:-20}" -rss_limit_mb=2048 -verbosity=0 \
+      "$corpus" "$seeds"
   done
 }
 

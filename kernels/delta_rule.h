@@ -18,11 +18,12 @@ namespace deltafill::kernels {
 
 // How the raw gate input f becomes the log decay g <= 0.
 enum class GateKind : uint8_t {
-  kNone,                 // g = 0: linear attention, DeltaNet
-  kScalarSoftplus,       // g = -exp(a_log[h]) softplus(f[h] + dt_bias[h]): Gated DeltaNet
-  kChannelSoftplus,      // g = -exp(a_log[h]) softplus(f[h,k] + dt_bias[h,k]): KDA, Kimi-Linear
-  kChannelLowerBound,    // g = lower_bound sigmoid(exp(a_log[h]) (f[h,k] + dt_bias[h,k])): KDA, Kimi K3
-  kScalarPreactivated,   // g = f[h], already a log decay <= 0
+  kNone,                // g = 0: linear attention, DeltaNet
+  kScalarSoftplus,      // g = -exp(a_log[h]) softplus(f[h] + dt_bias[h]): Gated DeltaNet
+  kChannelSoftplus,     // g = -exp(a_log[h]) softplus(f[h,k] + dt_bias[h,k]): KDA, Kimi-Linear
+  kChannelLowerBound,   // g = lower_bound sigmoid(exp(a_log[h]) (f[h,k] + dt_bias[h,k])): KDA, Kimi
+                        // K3
+  kScalarPreactivated,  // g = f[h], already a log decay <= 0
   kChannelPreactivated,  // g = f[h,k], already a log decay <= 0
 };
 
@@ -39,10 +40,10 @@ struct DeltaRuleShape {
   int value_dim = 0;    // V: 32, 64 or 128
   GateKind gate = GateKind::kChannelSoftplus;
   WriteRule write = WriteRule::kDelta;
-  float lower_bound = -5.0f;   // kChannelLowerBound only, in [-5, 0)
-  bool normalize_qk = true;    // x / sqrt(sum x^2 + 1e-6) over a head's K channels
-  bool beta_is_logit = true;   // beta = sigmoid(beta); otherwise taken as it is, in [0, 2]
-  float query_scale = 0.0f;    // 0 means K^-1/2
+  float lower_bound = -5.0f;  // kChannelLowerBound only, in [-5, 0)
+  bool normalize_qk = true;   // x / sqrt(sum x^2 + 1e-6) over a head's K channels
+  bool beta_is_logit = true;  // beta = sigmoid(beta); otherwise taken as it is, in [0, 2]
+  float query_scale = 0.0f;   // 0 means K^-1/2
 };
 
 // Rows of all packed sequences, one a token.
@@ -66,26 +67,28 @@ struct StateCheckpoint {
 struct DeltaRuleForwardParams {
   DeltaRuleShape shape;
   DeltaRuleInputs in;
-  SequenceOffsets offsets;                       // [sequences + 1], host
-  const float* const* initial_states = nullptr;  // host [sequences] of [HV, V, K]; entry or array may be nullptr: zero
-  MutableRows o;                                 // [rows, HV*V]
-  float* const* final_states = nullptr;          // host [sequences] of [HV, V, K]; entry or array may be nullptr
+  SequenceOffsets offsets;  // [sequences + 1], host
+  const float* const* initial_states =
+      nullptr;    // host [sequences] of [HV, V, K]; entry or array may be nullptr: zero
+  MutableRows o;  // [rows, HV*V]
+  float* const* final_states =
+      nullptr;  // host [sequences] of [HV, V, K]; entry or array may be nullptr
   std::span<const StateCheckpoint> checkpoints;  // host; ascending by (sequence, tokens)
 };
 
 // The affine map of one sequence's rows: S_out = M S_in + B per value head.
 struct DeltaRuleSummaryParams {
   DeltaRuleShape shape;
-  DeltaRuleInputs in;        // o is not computed, so q is not read
+  DeltaRuleInputs in;  // o is not computed, so q is not read
   int64_t rows = 0;
-  float* m = nullptr;        // [HV, K, K] row-major: out channel, in channel
-  float* b = nullptr;        // [HV, V, K], laid out like a state
+  float* m = nullptr;  // [HV, K, K] row-major: out channel, in channel
+  float* b = nullptr;  // [HV, V, K], laid out like a state
 };
 
 // One token for each of `batch` independent sequences; states are updated in place.
 struct DeltaRuleStepParams {
   DeltaRuleShape shape;
-  DeltaRuleInputs in;              // row i belongs to sequence i
+  DeltaRuleInputs in;  // row i belongs to sequence i
   int64_t batch = 0;
   float* const* states = nullptr;  // host [batch] of [HV, V, K]; distinct
   MutableRows o;                   // [batch, HV*V]

@@ -33,32 +33,34 @@ class Weight {
 
 // y[rows, out] = x[rows, in] W^T (+ bias), W as stored in checkpoints: [out, in].
 struct MatMulParams {
-  ConstRows x;                   // [rows, in]
+  ConstRows x;  // [rows, in]
   const Weight* weight = nullptr;
-  const float* bias = nullptr;   // [out] or nullptr
-  MutableRows y;                 // [rows, out]; does not overlap x
+  const float* bias = nullptr;  // [out] or nullptr
+  MutableRows y;                // [rows, out]; does not overlap x
   int64_t rows = 0;
-  bool accumulate = false;       // y += instead of y =: the residual connection
+  bool accumulate = false;  // y += instead of y =: the residual connection
 };
 
 // Causal depthwise convolution of kernel size 4 followed by SiLU; no bias.
 // y[t, c] = silu(sum_j w[c, j] x[t - 3 + j, c]), rows before a sequence's start come from its tail.
 struct ShortConvParams {
-  ConstRows x;                               // [rows, channels]: pre-convolution rows
-  const float* weight = nullptr;             // [channels, 4], oldest tap first
+  ConstRows x;                    // [rows, channels]: pre-convolution rows
+  const float* weight = nullptr;  // [channels, 4], oldest tap first
   SequenceOffsets offsets;
-  const float* const* tails_in = nullptr;    // host [sequences] of [channels, 3], oldest first; nullptr: zeros
-  float* const* tails_out = nullptr;         // host [sequences] of [channels, 3], may equal tails_in; entries may be nullptr
-  MutableRows y;                             // [rows, channels]; does not overlap x
+  const float* const* tails_in =
+      nullptr;  // host [sequences] of [channels, 3], oldest first; nullptr: zeros
+  float* const* tails_out =
+      nullptr;    // host [sequences] of [channels, 3], may equal tails_in; entries may be nullptr
+  MutableRows y;  // [rows, channels]; does not overlap x
   int64_t channels = 0;
 };
 
 // The tail [channels, 3] as it stands after `tokens` rows of a sequence (a checkpoint's).
 struct ConvTailParams {
-  ConstRows x;                      // rows of one sequence
-  int64_t tokens = 0;               // >= 0
-  const float* tail_in = nullptr;   // [channels, 3] before the first row; nullptr: zeros
-  float* tail_out = nullptr;        // [channels, 3]
+  ConstRows x;                     // rows of one sequence
+  int64_t tokens = 0;              // >= 0
+  const float* tail_in = nullptr;  // [channels, 3] before the first row; nullptr: zeros
+  float* tail_out = nullptr;       // [channels, 3]
   int64_t channels = 0;
 };
 
@@ -86,9 +88,9 @@ struct SwiGluParams {
 
 // y[i] = table[tokens[i]]. Token ids are checked by the caller.
 struct EmbeddingParams {
-  const Weight* table = nullptr;      // [vocabulary, width]
-  std::span<const uint32_t> tokens;   // host
-  MutableRows y;                      // [tokens, width]
+  const Weight* table = nullptr;     // [vocabulary, width]
+  std::span<const uint32_t> tokens;  // host
+  MutableRows y;                     // [tokens, width]
 };
 
 class Operators {
@@ -132,7 +134,7 @@ class Backend {
   // "cpu/f32/avx512/onednn-2.6.3/block64/v1": equal strings promise equal bits.
   virtual const std::string& numerics() const = 0;
   virtual DType activation_dtype() const = 0;  // of packed activation rows and convolution inputs
-  virtual bool is_host_memory() const = 0;     // buffers may be read and written by the host directly
+  virtual bool is_host_memory() const = 0;  // buffers may be read and written by the host directly
 
   // A lane with `threads` CPU threads (ignored by GPU backends); >= 1.
   virtual Status NewOperators(int threads, std::unique_ptr<Operators>* out) = 0;
@@ -147,8 +149,8 @@ class Backend {
 };
 
 // The CPU backend. Fails with kInvalidArgument if the machine lacks options.isa, or AVX2. The first
-// call pins the whole process to one instruction set; a later call that names another one fails too.
-// kUnsupported: compute_dtype kBF16 on AVX2.
+// call pins the whole process to one instruction set; a later call that names another one fails
+// too. kUnsupported: compute_dtype kBF16 on AVX2.
 Status NewCpuBackend(const BackendOptions& options, std::unique_ptr<Backend>* out);
 
 }  // namespace deltafill::kernels

@@ -9,8 +9,8 @@ namespace deltafill::kernels {
 
 enum class StatusCode {
   kOk,
-  kInvalidArgument,    // The params struct breaks a limit; the message names the field and the limit.
-  kUnsupported,        // A legal request this backend does not implement on this device.
+  kInvalidArgument,  // The params struct breaks a limit; the message names the field and the limit.
+  kUnsupported,      // A legal request this backend does not implement on this device.
   kResourceExhausted,  // An allocation failed; the message gives the size in bytes.
   kInternal,           // The device or a library reported an error.
 };

@@ -88,6 +88,7 @@ void FillDone(const KeyedPrompt& prompt, const PrefillOutcome& outcome, double t
   done->set_cached_tokens(outcome.cached_tokens);
   done->set_miss_reason(outcome.miss_reason);
   done->set_schedule(outcome.schedule);
+  done->set_attempts(outcome.attempts);
   v1::Usage* usage = done->mutable_usage();
   usage->set_prompt_tokens(tokens);
   usage->set_cached_tokens(outcome.cached_tokens);

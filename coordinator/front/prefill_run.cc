@@ -58,7 +58,7 @@ absl::StatusOr<PrefillOutcome> PrefillRun::Run() {
     if (!absl::IsDataLoss(status) || Abandoned()) break;
     LogWarning(absl::StrCat("a start state at token ", start_.start.boundary,
                             " is damaged; looking up again: ", status.ToString()));
-    attempts_before_ = attempt_;
+    attempts_before_ = outcome_.attempts;
   }
   if (!listening_.ok()) return listening_;
   if (!status.ok()) return status;
@@ -121,7 +121,7 @@ PrefillWork PrefillRun::MakeWork() const {
 absl::Status PrefillRun::Handle(PromptEvent& event) {
   if (const auto* stored = std::get_if<StoredBoundary>(&event)) return HandleStored(*stored);
   if (const auto* planned = std::get_if<PlannedEvent>(&event)) {
-    attempt_ = attempts_before_ + planned->attempt;
+    outcome_.attempts = attempts_before_ + planned->attempt;
     Accept(planned->plan);
     ReportStored();
   }

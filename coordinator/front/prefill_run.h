@@ -51,6 +51,7 @@ struct PrefillOutcome {
   std::string miss_reason;
   std::string schedule;  // "none" if nothing had to be computed
   WorkTimings work;      // sums over submissions
+  uint32_t attempts = 0;
   double lookup_s = 0.0;
   double save_s = 0.0;  // from the last computed token to the last published boundary
 };
@@ -98,8 +99,7 @@ class PrefillRun {
   ProgressRate rate_;
   ProgressRate::Clock::time_point computed_at_;
   uint32_t attempts_before_ = 0;  // of earlier submissions
-  uint32_t attempt_ = 0;
-  absl::Status listening_;  // the listener's first failure
+  absl::Status listening_;        // the listener's first failure
   bool accepted_ = false;
   bool logits_sent_ = false;
 };

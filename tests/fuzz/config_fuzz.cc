@@ -8,15 +8,17 @@
 #include "worker/model/config_limits.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
-  const auto config = deltafill::worker::ParseModelConfig({reinterpret_cast<const char*>(bytes), size});
+  const auto config =
+      deltafill::worker::ParseModelConfig({reinterpret_cast<const char*>(bytes), size});
   if (!config.ok()) {
     if (config.status().code() != absl::StatusCode::kInvalidArgument) std::abort();
     return 0;
   }
-  const bool within = config->vocab_size >= 1 && config->vocab_size <= deltafill::worker::kVocabularyMax &&
-                      config->hidden_size <= deltafill::worker::kHiddenMax && !config->layers.empty() &&
-                      config->kda_heads <= deltafill::worker::kHeadsMax && config->kda_head_dim <= 128 &&
-                      config->gate_lower_bound >= -5.0 && config->gate_lower_bound < 0.0;
+  const bool within =
+      config->vocab_size >= 1 && config->vocab_size <= deltafill::worker::kVocabularyMax &&
+      config->hidden_size <= deltafill::worker::kHiddenMax && !config->layers.empty() &&
+      config->kda_heads <= deltafill::worker::kHeadsMax && config->kda_head_dim <= 128 &&
+      config->gate_lower_bound >= -5.0 && config->gate_lower_bound < 0.0;
   if (!within) std::abort();
   return 0;
 }

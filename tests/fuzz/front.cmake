@@ -6,5 +6,3 @@ target_compile_definitions(handle_fuzz PRIVATE XXH_INLINE_ALL)
 target_include_directories(handle_fuzz SYSTEM PRIVATE ${XXHASH_INCLUDE_DIR})
 target_link_libraries(handle_fuzz PRIVATE deltafill_options absl::status absl::statusor
   absl::strings)
-add_test(NAME handle_fuzz COMMAND handle_fuzz -max_total_time=20 -rss_limit_mb=1024)
-set_tests_properties(handle_fuzz PROPERTIES LABELS fuzz TIMEOUT 120)

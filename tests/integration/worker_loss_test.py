@@ -45,7 +45,8 @@ class WorkerLoss(service.ServiceTest):
             thread.join(300)
             self.assertIn("result", box, box.get("failure"))
             result = box["result"]
-            self.assertGreater(result["usage"]["computed_tokens"], LENGTH, "no work was repeated")
+            self.assertGreater(result["attempts"], 1, "the worker was killed too late")
+            self.assertGreaterEqual(result["usage"]["computed_tokens"], LENGTH)
             self.assertEqual((result["logits"], client.fetch(result["state"])), expected)
             self.assertEqual(client.call("status")["store"]["determinism_mismatches"], 0)
 

@@ -31,10 +31,10 @@ inline absl::Status FromOperator(absl::Status status) { return status; }
 }  // namespace deltafill::worker
 
 // Returns from the calling function if the absl::Status or kernels::Status is an error.
-#define DELTAFILL_TRY(expression)                                                          \
-  do {                                                                                     \
+#define DELTAFILL_TRY(expression)                                                                  \
+  do {                                                                                             \
     if (absl::Status try_status = ::deltafill::worker::FromOperator(expression); !try_status.ok()) \
-      return try_status;                                                                   \
+      return try_status;                                                                           \
   } while (false)
 
 // Declares `variable` from a StatusOr, or returns its error.
