@@ -1,7 +1,7 @@
 #include "kernels/cuda/recurrent.h"
 
+#include <algorithm>
 #include <string>
-#include <vector>
 
 #include "kernels/cuda/inputs.h"
 #include "kernels/cuda/recurrent_token.cuh"
@@ -11,34 +11,41 @@ namespace {
 
 constexpr int kWarps = 8;
 
+constexpr int kWarpRows = 4, kCtaRows = kWarps * kWarpRows;  // rows of V
+constexpr int kInlineBatch = 256;  // state addresses that fit beside the other parameters
+
 struct StepKernelParams {
   BlockInputs in;
   DeviceRows v;
-  float* const* states = nullptr;
+  float* const* states = nullptr;  // or nullptr: inline_states
   __nv_bfloat16* o = nullptr;
   int64_t o_stride = 0;
+  int value_dim = 0;
+  float* inline_states[kInlineBatch];
 };
 
-// A CTA for one head of one sequence; the state's loads are issued before anything else.
-template <int K, int V>
-__global__ void __launch_bounds__(kWarps * 32) StepKernel(const __grid_constant__ StepKernelParams p) {
-  constexpr int kRows = V / kWarps;
-  const int lane = threadIdx.x & 31, first = (threadIdx.x >> 5) * kRows;
-  const int head = blockIdx.x;
-  const int64_t row = blockIdx.y;
-  float* state = p.states[row] + (static_cast<int64_t>(head) * V + first) * K;
-  float s[kRows][kLaneChannels<K>];
+// A CTA for 32 rows of one head of one sequence; the state's loads are issued before anything else.
+template <int K>
+__global__ void __launch_bounds__(kWarps * 32)
+    StepKernel(const __grid_constant__ StepKernelParams p) {
+  const int lane = threadIdx.x & 31;
+  const int first = blockIdx.x * kCtaRows + (threadIdx.x >> 5) * kWarpRows;
+  const int head = blockIdx.y;
+  const int64_t row = blockIdx.z;
+  float* base = p.states ? p.states[row] : p.inline_states[row];
+  float* state = base + (static_cast<int64_t>(head) * p.value_dim + first) * K;
+  float s[kWarpRows][kLaneChannels<K>];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) LoadStateRow<K>(state + r * K, lane, s[r]);
-  const int64_t column = static_cast<int64_t>(head) * V + first;
+  for (int r = 0; r < kWarpRows; ++r) LoadStateRow<K>(state + r * K, lane, s[r]);
+  const int64_t column = static_cast<int64_t>(head) * p.value_dim + first;
   const float v =
-      lane < kRows ? __bfloat162float(p.v.rows[row * p.v.stride + column + lane]) : 0.0f;
+      lane < kWarpRows ? __bfloat162float(p.v.rows[row * p.v.stride + column + lane]) : 0.0f;
   const TokenGate<K> gate(p.in, head, lane);
   const Token<K> token = LoadToken<K>(p.in, gate, row, head, lane, true);
-  const float o = AdvanceRows<K, kRows>(s, token, p.in.delta, v, lane);
+  const float o = AdvanceRows<K, kWarpRows>(s, token, p.in.delta, v, lane);
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) StoreStateRow<K>(state + r * K, lane, s[r]);
-  if (lane < kRows) p.o[row * p.o_stride + column + lane] = __float2bfloat16(o);
+  for (int r = 0; r < kWarpRows; ++r) StoreStateRow<K>(state + r * K, lane, s[r]);
+  if (lane < kWarpRows) p.o[row * p.o_stride + column + lane] = __float2bfloat16(o);
 }
 
 struct SummaryKernelParams {
@@ -128,13 +135,6 @@ Status CheckTokenInputs(const DeltaRuleShape& shape, const DeltaRuleInputs& in) 
   return {};
 }
 
-template <int K>
-void LaunchStep(const StepKernelParams& p, int value_dim, dim3 grid, cudaStream_t stream) {
-  if (value_dim == 128) StepKernel<K, 128><<<grid, kWarps * 32, 0, stream>>>(p);
-  if (value_dim == 64) StepKernel<K, 64><<<grid, kWarps * 32, 0, stream>>>(p);
-  if (value_dim == 32) StepKernel<K, 32><<<grid, kWarps * 32, 0, stream>>>(p);
-}
-
 }  // namespace
 
 Status DeltaRuleStep(const DeltaRuleStepParams& params, DeviceBuffer* state_pointers,
@@ -152,25 +152,31 @@ Status DeltaRuleStep(const DeltaRuleStepParams& params, DeviceBuffer* state_poin
       return InvalidArgument("states[" + std::to_string(i) + "] is null");
     }
   }
-  const size_t bytes = static_cast<size_t>(params.batch) * sizeof(float*);
-  if (Status s = state_pointers->Reserve(bytes, stream); !s.ok()) return s;
-  if (Status s = FromCuda(cudaMemcpyAsync(state_pointers->as<void>(), params.states, bytes,
-                                          cudaMemcpyHostToDevice, stream),
-                          "cudaMemcpyAsync");
-      !s.ok()) {
-    return s;
-  }
   StepKernelParams p;
   p.in = MakeBlockInputs(params.shape, params.in);
   p.v = MakeDeviceRows(params.in.v);
-  p.states = state_pointers->as<float*>();
   p.o = static_cast<__nv_bfloat16*>(params.o.data);
   p.o_stride = params.o.row_stride;
-  const dim3 grid(params.shape.value_heads, static_cast<unsigned>(params.batch));
-  const int value_dim = params.shape.value_dim;
-  if (params.shape.key_dim == 128) LaunchStep<128>(p, value_dim, grid, stream);
-  if (params.shape.key_dim == 64) LaunchStep<64>(p, value_dim, grid, stream);
-  if (params.shape.key_dim == 32) LaunchStep<32>(p, value_dim, grid, stream);
+  p.value_dim = params.shape.value_dim;
+  if (params.batch <= kInlineBatch) {
+    std::copy(params.states, params.states + params.batch, p.inline_states);
+  } else {
+    const size_t bytes = static_cast<size_t>(params.batch) * sizeof(float*);
+    if (Status s = state_pointers->Reserve(bytes, stream); !s.ok()) return s;
+    if (Status s = FromCuda(cudaMemcpyAsync(state_pointers->as<void>(), params.states, bytes,
+                                            cudaMemcpyHostToDevice, stream),
+                            "cudaMemcpyAsync");
+        !s.ok()) {
+      return s;
+    }
+    p.states = state_pointers->as<float*>();
+  }
+  const dim3 grid(p.value_dim / kCtaRows, params.shape.value_heads,
+                  static_cast<unsigned>(params.batch));
+  const int key_dim = params.shape.key_dim;
+  if (key_dim == 128) StepKernel<128><<<grid, kWarps * 32, 0, stream>>>(p);
+  if (key_dim == 64) StepKernel<64><<<grid, kWarps * 32, 0, stream>>>(p);
+  if (key_dim == 32) StepKernel<32><<<grid, kWarps * 32, 0, stream>>>(p);
   return FromCuda(cudaGetLastError(), "recurrent step");
 }
 

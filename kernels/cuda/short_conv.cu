@@ -9,7 +9,8 @@
 namespace deltafill::kernels::cuda {
 namespace {
 
-constexpr int kRunRows = 32;  // rows a thread walks over, of 8 channels
+constexpr int kRunRows = 64;  // rows a thread walks over, of 8 channels
+constexpr int kAhead = 4;     // rows asked for before they are needed
 
 struct ConvSequence {
   int64_t first_row = 0;
@@ -33,10 +34,13 @@ struct Channels8 {
   float x[8];
 };
 
-__device__ __forceinline__ Channels8 Load8(const __nv_bfloat16* at) {
-  const uint4 raw = *reinterpret_cast<const uint4*>(at);
+__device__ __forceinline__ Channels8 Unpack(const uint4& raw) {
   return {LowBf16(raw.x), HighBf16(raw.x), LowBf16(raw.y), HighBf16(raw.y),
           LowBf16(raw.z), HighBf16(raw.z), LowBf16(raw.w), HighBf16(raw.w)};
+}
+
+__device__ __forceinline__ Channels8 Load8(const __nv_bfloat16* at) {
+  return Unpack(*reinterpret_cast<const uint4*>(at));
 }
 
 // The pre-convolution row `row` of a sequence, which may lie in its tail (row >= -3).
@@ -81,22 +85,34 @@ __global__ void __launch_bounds__(256) ConvKernel(const __grid_constant__ ConvKe
   Channels8 before[3] = {RowAt(p, sequence, first - 3, channel), RowAt(p, sequence, first - 2, channel),
                          RowAt(p, sequence, first - 1, channel)};
   const int64_t end = min(first + kRunRows, sequence.rows);
-#pragma unroll 4
-  for (int64_t row = first; row < end; ++row) {
-    const Channels8 now = Load8(p.x.rows + (sequence.first_row + row) * p.x.stride + channel);
-    float y[8];
+  const __nv_bfloat16* x = p.x.rows + (sequence.first_row + first) * p.x.stride + channel;
+  __nv_bfloat16* y = p.y + (sequence.first_row + first) * p.y_stride + channel;
+  uint4 ahead[kAhead];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      float sum = weight[0][i] * before[0].x[i];
-      sum = fmaf(weight[1][i], before[1].x[i], sum);
-      sum = fmaf(weight[2][i], before[2].x[i], sum);
-      y[i] = Silu(fmaf(weight[3][i], now.x[i], sum));
+  for (int i = 0; i < kAhead; ++i) {
+    if (first + i < end) ahead[i] = *reinterpret_cast<const uint4*>(x + i * p.x.stride);
+  }
+  for (int64_t row = first; row < end; row += kAhead) {
+    x += kAhead * p.x.stride;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i, y += p.y_stride) {
+      if (row + i >= end) break;
+      const Channels8 now = Unpack(ahead[i]);
+      if (row + i + kAhead < end) ahead[i] = *reinterpret_cast<const uint4*>(x + i * p.x.stride);
+      float out[8];
+#pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        float sum = weight[0][c] * before[0].x[c];
+        sum = fmaf(weight[1][c], before[1].x[c], sum);
+        sum = fmaf(weight[2][c], before[2].x[c], sum);
+        out[c] = Silu(fmaf(weight[3][c], now.x[c], sum));
+      }
+      *reinterpret_cast<uint4*>(y) = make_uint4(PackBf16(out[0], out[1]), PackBf16(out[2], out[3]),
+                                                PackBf16(out[4], out[5]), PackBf16(out[6], out[7]));
+      before[0] = before[1];
+      before[1] = before[2];
+      before[2] = now;
     }
-    *reinterpret_cast<uint4*>(p.y + (sequence.first_row + row) * p.y_stride + channel) = make_uint4(
-        PackBf16(y[0], y[1]), PackBf16(y[2], y[3]), PackBf16(y[4], y[5]), PackBf16(y[6], y[7]));
-    before[0] = before[1];
-    before[1] = before[2];
-    before[2] = now;
   }
 }
 
