@@ -141,7 +141,7 @@ __device__ __forceinline__ void CopyBlockRows(const PrepareGroup<128>& group,
   __nv_bfloat16* to = (tensor == 0 ? s.k : tensor == 1 ? s.q : s.f) +
                       row * PrepareShared<128>::kRowStride;
   if (row < task.valid_rows) {
-    FenceAsync();  // the space was read and written by ordinary accesses before
+    FenceAsyncShared();  // the space was read and written by ordinary accesses before
     BulkCopy(SharedAddress(to), from.rows + (task.first_row + row) * from.stride + column, kRowBytes,
              barrier);
   } else {

@@ -113,6 +113,10 @@ __device__ __forceinline__ void BulkCopy(uint32_t to, const void* from, int byte
 // Orders ordinary accesses with those of the copy engine and the matrix unit.
 __device__ __forceinline__ void FenceAsync() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
+__device__ __forceinline__ void FenceAsyncShared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 template <int registers>
 __device__ __forceinline__ void GrowRegisters() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
