@@ -22,13 +22,14 @@ class WorkerLoss(service.ServiceTest):
         thread.start()
         return thread, box
 
-    def kill_when_busy(self, client, worker):
+    def kill_a_busy_worker(self, client):
+        """Kills a worker that has had ranges for a while (the planner may leave some idle)."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            status = client.call("status")
-            if any(entry["ranges_queued"] for entry in status["workers"]):
+            busy = [w["name"] for w in client.call("status")["workers"] if w["ranges_queued"]]
+            if busy:
                 time.sleep(0.8)
-                worker.kill()
+                client.workers[int(busy[-1].split("-")[1])].kill()
                 return
             time.sleep(0.02)
         self.fail("the prompt never started")
@@ -41,7 +42,7 @@ class WorkerLoss(service.ServiceTest):
         with service.Roles(self.folder / "lossy", "--recovery-interval-s", "0.5",
                            workers=3) as client:
             thread, box = self.prefill_in_background(client, tokens, "--checkpoint-at", "100000")
-            self.kill_when_busy(client, client.workers[1])
+            self.kill_a_busy_worker(client)
             thread.join(300)
             self.assertIn("result", box, box.get("failure"))
             result = box["result"]
@@ -54,7 +55,7 @@ class WorkerLoss(service.ServiceTest):
         tokens = service.some_tokens(LENGTH, seed=12)
         with service.Roles(self.folder / "none", workers=1) as client:
             thread, box = self.prefill_in_background(client, tokens)
-            self.kill_when_busy(client, client.workers[0])
+            self.kill_a_busy_worker(client)
             thread.join(120)
             self.assertIn("failure", box)
             self.assertEqual(box["failure"].status, "UNAVAILABLE")
