@@ -1,12 +1,13 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
-#include <cstdio>
 
+#include "absl/strings/str_cat.h"
 #include "client/commands.h"
 #include "client/role.h"
 #include "client/termination.h"
 #include "coordinator/front/front_server.h"
+#include "coordinator/front/log.h"
 #include "coordinator/workers/scheduling_service.h"
 
 namespace deltafill::client {
@@ -27,9 +28,9 @@ int RunCoordinator(const CoordinatorOptions& options) {
   auto front = coordinator::StartFrontServer({options.listen, *std::move(resolver)}, **store,
                                              *(*scheduling)->engine());
   if (!front.ok()) return FailRole("--listen", front.status());
-  std::fprintf(stderr, "deltafill: coordinator listening on %s, for workers on %s\n",
-               (*front)->address().c_str(), workers->address.c_str());
+  coordinator::LogNotice(absl::StrCat("workers attach on ", workers->address));
   WaitForTermination();
+  coordinator::LogNotice("stopping");
   (*front)->Stop(std::chrono::seconds(5));
   (*scheduling)->Stop();
   workers->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));

@@ -55,12 +55,17 @@ Json DoneJson(const v1::PrefillDone& done, double elapsed_s) {
 }
 
 void PrintAccepted(const v1::PrefillAccepted& accepted) {
-  const auto& plan = accepted.plan();
-  std::fprintf(stderr, "%llu tokens, %llu cached%s%s; %s: %u range(s) on %u worker(s)\n",
+  std::fprintf(stderr, "%llu tokens, %llu cached%s%s; ",
                static_cast<unsigned long long>(accepted.tokens()),
                static_cast<unsigned long long>(accepted.cached_tokens()),
-               accepted.miss_reason().empty() ? "" : ": ", accepted.miss_reason().c_str(),
-               plan.schedule().c_str(), plan.ranges(), plan.workers());
+               accepted.miss_reason().empty() ? "" : ": ", accepted.miss_reason().c_str());
+  const auto& plan = accepted.plan();
+  if (plan.ranges() == 0) {
+    std::fprintf(stderr, "nothing to compute\n");
+  } else {
+    std::fprintf(stderr, "%s: %u range(s) on %u worker(s)\n", plan.schedule().c_str(),
+                 plan.ranges(), plan.workers());
+  }
 }
 
 void PrintDone(const v1::PrefillDone& done, double elapsed_s) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/byte_size.h"
+#include "coordinator/front/log.h"
 
 namespace deltafill::client {
 namespace {
@@ -46,6 +47,7 @@ absl::StatusOr<std::unique_ptr<StateStore>> OpenStore(const StoreRoleOptions& op
   StoreOptions store;
   store.directory = options.directory;
   store.budget_bytes = *budget;
+  store.log = coordinator::LogWarning;
   return OpenRocksStore(store);
 }
 
@@ -61,6 +63,7 @@ coordinator::SchedulingOptions ToSchedulingOptions(const SchedulingOptions& opti
   scheduling.scheduler.prompts_running_max = options.prompts_running_max;
   scheduling.scheduler.prompts_queued_max = options.prompts_queued_max;
   scheduling.scheduler.recovery_interval_s = options.recovery_interval_s;
+  scheduling.log = coordinator::LogNotice;
   return scheduling;
 }
 

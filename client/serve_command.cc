@@ -3,7 +3,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "client/termination.h"
 #include "client/worker_setup.h"
 #include "coordinator/front/front_server.h"
+#include "coordinator/front/log.h"
 #include "coordinator/workers/scheduling_service.h"
 
 namespace deltafill::client {
@@ -103,10 +103,11 @@ int RunServe(const ServeOptions& options) {
   auto front = coordinator::StartFrontServer({options.listen, *std::move(resolver)}, **store,
                                              *(*scheduling)->engine());
   if (!front.ok()) return FailRole("--listen", front.status());
-  std::fprintf(stderr, "deltafill: ready on %s: model %s, %d worker(s), %s\n",
-               (*front)->address().c_str(), workers->front()->profile().model_name.c_str(),
-               options.workers, workers->front()->profile().device.c_str());
+  const worker::WorkerProfile& profile = workers->front()->profile();
+  coordinator::LogNotice(absl::StrCat("ready: model ", profile.model_name, ", ", options.workers,
+                                      " worker(s) of ", profile.device));
   WaitForTermination();
+  coordinator::LogNotice("stopping");
   (*front)->Stop(kStopGrace);
   (*scheduling)->Stop();
   for (const auto& worker : *workers) worker->Stop();

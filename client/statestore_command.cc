@@ -2,11 +2,12 @@
 #include <grpcpp/impl/service_type.h>
 
 #include <chrono>
-#include <cstdio>
 
+#include "absl/strings/str_cat.h"
 #include "client/commands.h"
 #include "client/role.h"
 #include "client/termination.h"
+#include "coordinator/front/log.h"
 #include "statestore/service.h"
 
 namespace deltafill::client {
@@ -25,8 +26,9 @@ int RunStateStore(const StateStoreOptions& options) {
   absl::StatusOr<ListeningServer> server =
       Listen(options.listen, service.get(), kStoreMessageBytesMax);
   if (!server.ok()) return FailRole("--listen", server.status());
-  std::fprintf(stderr, "deltafill: state store listening on %s\n", server->address.c_str());
+  coordinator::LogNotice(absl::StrCat("state store on ", server->address));
   WaitForTermination();
+  coordinator::LogNotice("stopping");
   server->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
   return 0;
 }

@@ -2,14 +2,15 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "client/commands.h"
 #include "client/role.h"
 #include "client/termination.h"
 #include "client/worker_setup.h"
+#include "coordinator/front/log.h"
 #include "worker/runtime/worker_agent.h"
 
 namespace deltafill::client {
@@ -50,11 +51,11 @@ int RunWorker(const WorkerOptions& options) {
   setup.exchange_advertise_host = options.advertise;
   absl::StatusOr<std::unique_ptr<worker::Worker>> running = worker::Worker::Start(std::move(setup));
   if (!running.ok()) return FailRole("worker", running.status());
-  std::fprintf(stderr, "deltafill: worker %s, peers reach it at %s\n",
-               (*running)->profile().name.c_str(), (*running)->profile().exchange_address.c_str());
+  coordinator::LogNotice(absl::StrCat("worker ", (*running)->profile().name, ", peers reach it at ",
+                                      (*running)->profile().exchange_address));
   EndWhenFinished(running->get());
   WaitForTermination();
-  std::fprintf(stderr, "deltafill: draining\n");
+  coordinator::LogNotice("draining");
   const bool drained = (*running)->Drain(kDrainSecondsMax);
   // The watching thread above may be inside the worker: end without unwinding it.
   std::_Exit(drained ? 0 : 1);

@@ -1,8 +1,9 @@
 #include "client/worker_setup.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <thread>
+
+#include "coordinator/front/log.h"
 
 namespace deltafill::client {
 
@@ -20,9 +21,7 @@ worker::WorkerSetup NewWorkerSetup(const ComputeOptions& options, int workers) {
   setup.threads =
       options.threads_per_worker > 0 ? options.threads_per_worker : std::max(1, cores / workers);
   setup.range_tokens_max = static_cast<int64_t>(options.range_tokens_max);
-  setup.log = [](const std::string& line) {
-    std::fprintf(stderr, "deltafill: %s\n", line.c_str());
-  };
+  setup.log = coordinator::LogNotice;
   return setup;
 }
 

@@ -6,7 +6,7 @@
 
 namespace deltafill::coordinator {
 
-// Thread-safe; to the process's default log (standard error unless set otherwise).
+// Thread-safe; to standard error.
 void LogNotice(std::string_view message);
 void LogWarning(std::string_view message);
 void LogError(std::string_view message);
