@@ -24,3 +24,10 @@ deltafill_test(model_prefill_test
   SOURCES model_prefill_test.cc
   LIBS deltafill_model_testing
   LABELS core)
+deltafill_test(model_golden_test
+  SOURCES model_golden_test.cc
+  LIBS deltafill_model_testing
+  LABELS core)
+add_test(NAME model_golden_test_avx2 COMMAND model_golden_test)
+set_tests_properties(model_golden_test_avx2 PROPERTIES
+  LABELS core TIMEOUT 300 ENVIRONMENT DELTAFILL_TEST_ISA=avx2)
