@@ -25,8 +25,13 @@ extern "C" int deltafill_cuda_kda_forward(const void* q, const void* k, const vo
   params.shape.key_dim = params.shape.value_dim = 128;
   params.shape.gate = lower_bound < 0 ? GateKind::kChannelLowerBound : GateKind::kChannelSoftplus;
   if (lower_bound < 0) params.shape.lower_bound = lower_bound;
-  params.in = {{q, DType::kBF16, width}, {k, DType::kBF16, width}, {v, DType::kBF16, width},
-               {f, DType::kBF16, width}, {beta, DType::kBF16, heads}, a_log, dt_bias};
+  params.in = {{q, DType::kBF16, width},
+               {k, DType::kBF16, width},
+               {v, DType::kBF16, width},
+               {f, DType::kBF16, width},
+               {beta, DType::kBF16, heads},
+               a_log,
+               dt_bias};
   params.offsets = {offsets, static_cast<size_t>(sequences) + 1};
   params.o = {o, DType::kBF16, width};
   std::vector<float*> finals;

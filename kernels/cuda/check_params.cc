@@ -34,8 +34,7 @@ Status CheckInputs(const DeltaRuleShape& shape, const DeltaRuleInputs& in) {
   const int64_t key_width = static_cast<int64_t>(shape.heads) * shape.key_dim;
   const bool scalar =
       shape.gate == GateKind::kScalarSoftplus || shape.gate == GateKind::kScalarPreactivated;
-  const int64_t gate_width =
-      static_cast<int64_t>(shape.value_heads) * (scalar ? 1 : shape.key_dim);
+  const int64_t gate_width = static_cast<int64_t>(shape.value_heads) * (scalar ? 1 : shape.key_dim);
   if (Status s = CheckRows("in.q", in.q, key_width); !s.ok()) return s;
   if (Status s = CheckRows("in.k", in.k, key_width); !s.ok()) return s;
   if (Status s = CheckRows("in.v", in.v, int64_t{shape.value_heads} * shape.value_dim); !s.ok()) {

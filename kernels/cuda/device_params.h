@@ -18,9 +18,9 @@ struct DeviceRows {
 
 // What the preparation of a block reads.
 struct BlockInputs {
-  DeviceRows q, k;  // [rows, H*K]
-  DeviceRows f;     // [rows, HV*K] or [rows, HV]
-  DeviceRows beta;  // [rows, HV]
+  DeviceRows q, k;                 // [rows, H*K]
+  DeviceRows f;                    // [rows, HV*K] or [rows, HV]
+  DeviceRows beta;                 // [rows, HV]
   const float* a_log = nullptr;    // [HV]
   const float* dt_bias = nullptr;  // [HV*K], [HV] or nullptr
   GateKind gate = GateKind::kNone;

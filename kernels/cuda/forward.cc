@@ -91,8 +91,8 @@ Status ReserveCommon(const ForwardPlan& plan, const DeltaRuleShape& shape, int g
 template <int K>
 Status LaunchWave(const PortablePrepareParams& prepare, const PortableChainParams& chain,
                   int prepare_ctas, cudaStream_t stream) {
-  if (Status s = FromCuda(LaunchPortablePrepare<K>(prepare, prepare_ctas, stream),
-                          "portable preparation");
+  if (Status s =
+          FromCuda(LaunchPortablePrepare<K>(prepare, prepare_ctas, stream), "portable preparation");
       !s.ok()) {
     return s;
   }
@@ -129,17 +129,16 @@ Status RunPortable(const DeltaRuleForwardParams& params, const ForwardPlan& plan
   chain.stages = plan.stages;
   for (const WavePlan& wave : plan.waves) {
     prepare.wave = chain.wave = {wave.first_item, wave.items, wave.first_block, wave.blocks};
-    const Status s =
-        shape.key_dim == 128 ? LaunchWave<128>(prepare, chain, plan.ctas, stream)
-        : shape.key_dim == 64 ? LaunchWave<64>(prepare, chain, plan.ctas, stream)
-                              : LaunchWave<32>(prepare, chain, plan.ctas, stream);
+    const Status s = shape.key_dim == 128  ? LaunchWave<128>(prepare, chain, plan.ctas, stream)
+                     : shape.key_dim == 64 ? LaunchWave<64>(prepare, chain, plan.ctas, stream)
+                                           : LaunchWave<32>(prepare, chain, plan.ctas, stream);
     if (!s.ok()) return s;
   }
   return {};
 }
 
 Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
-               const ForwardTuning& tuning,               ForwardWorkspace* workspace, cudaStream_t stream) {
+               const ForwardTuning& tuning, ForwardWorkspace* workspace, cudaStream_t stream) {
   std::vector<RingStream> streams;
   std::vector<RingItem> items;
   int64_t most_steps = 0;
@@ -163,8 +162,8 @@ Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
   const size_t targets = descriptions.Add(MakeTargets(params));
   const size_t streams_at = descriptions.Add(streams);
   const size_t items_at = descriptions.Add(items);
-  const size_t ready = descriptions.AddFilled(plan.slots * sizeof(uint32_t),
-                                              tuning.chain_only ? 0xFF : 0);
+  const size_t ready =
+      descriptions.AddFilled(plan.slots * sizeof(uint32_t), tuning.chain_only ? 0xFF : 0);
   const size_t consumed = descriptions.AddFilled(streams.size() * kRingSlices * sizeof(uint32_t),
                                                  tuning.prepare_only ? 0xFF : 0);
   const size_t tickets = descriptions.AddFilled(streams.size() * sizeof(uint32_t), 0);
@@ -184,9 +183,8 @@ Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
   ring.item_count = static_cast<int>(items.size());
   ring.ring_slots = plan.ring_slots;
   ring.most_steps = most_steps;
-  ring.even_streams = std::all_of(streams.begin(), streams.end(), [&](const RingStream& s) {
-    return s.steps == most_steps;
-  });
+  ring.even_streams = std::all_of(streams.begin(), streams.end(),
+                                  [&](const RingStream& s) { return s.steps == most_steps; });
   ring.slots = workspace->slots.as<uint8_t>();
   ring.ready = reinterpret_cast<uint32_t*>(base + ready);
   ring.consumed = reinterpret_cast<uint32_t*>(base + consumed);

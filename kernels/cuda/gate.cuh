@@ -58,8 +58,7 @@ __device__ __forceinline__ float Log2Decay(float f, const GateConstants& gate) {
     return gate.factor * Reciprocal(1.0f + Exp2(y));
   } else {
     const float u = Exp2(y);
-    const float series =
-        u * fmaf(u, fmaf(u, fmaf(u, -0.25f, 0.333333333f), -0.5f), 1.0f) * kLog2E;
+    const float series = u * fmaf(u, fmaf(u, fmaf(u, -0.25f, 0.333333333f), -0.5f), 1.0f) * kLog2E;
     const float logarithm = y > 30.0f ? y : Log2(1.0f + u);
     return gate.factor * (u < 0.0625f ? series : logarithm);
   }

@@ -31,9 +31,8 @@ inline BlockInputs MakeBlockInputs(const DeltaRuleShape& shape, const DeltaRuleI
   out.normalize_qk = shape.normalize_qk;
   out.beta_is_logit = shape.beta_is_logit;
   out.lower_bound = shape.lower_bound;
-  out.query_scale = shape.query_scale != 0.0f
-                        ? shape.query_scale
-                        : 1.0f / std::sqrt(static_cast<float>(shape.key_dim));
+  out.query_scale = shape.query_scale != 0.0f ? shape.query_scale
+                                              : 1.0f / std::sqrt(static_cast<float>(shape.key_dim));
   out.heads_ratio = shape.value_heads / shape.heads;
   return out;
 }

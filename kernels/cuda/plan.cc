@@ -76,7 +76,7 @@ void PlanRing(const DeltaRuleShape& shape, SequenceOffsets offsets, const Device
   const int64_t rounds = (items + chains - 1) / chains;
   int64_t streams = tuning.streams ? tuning.streams : (items + rounds - 1) / rounds;
   streams = std::min(streams, items);
-  plan->ring_slots = tuning.ring_slots ? tuning.ring_slots : RingSlots(streams);
+  plan->ring_slots = tuning.ring_slots ? std::min(tuning.ring_slots, 16) : RingSlots(streams);
   plan->slots = streams * plan->ring_slots;
   plan->ctas = device.multiprocessors;
   PlanStreams(shape, offsets, streams, plan);

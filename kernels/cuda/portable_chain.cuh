@@ -28,8 +28,7 @@ __device__ __forceinline__ void LoadRowsOperand(uint32_t tile, int row, int colu
 template <int width>
 __device__ __forceinline__ void LoadColumnsOperand(uint32_t tile, int row, int column, int lane,
                                                    uint32_t (&b)[4]) {
-  LoadMatrix4Transposed(
-      tile + TileOffset<width>(row + (lane & 15), column + (lane >> 4) * 8), b);
+  LoadMatrix4Transposed(tile + TileOffset<width>(row + (lane & 15), column + (lane >> 4) * 8), b);
 }
 
 template <int tiles>
@@ -186,8 +185,7 @@ __device__ __forceinline__ void RequestBlock(const PortableChainParams& p,
                                              int64_t block, int column, uint8_t* stage) {
   const int64_t left = sequence.rows - block * kBlockRows;
   if (block < p.wave.first_block + p.wave.blocks && left > 0) {
-    const int64_t index =
-        (block - p.wave.first_block) * p.wave.items + (item - p.wave.first_item);
+    const int64_t index = (block - p.wave.first_block) * p.wave.items + (item - p.wave.first_item);
     const uint8_t* slot = p.slots + index * SlotLayout<K>::kBytes;
     for (int at = threadIdx.x * 16; at < SlotLayout<K>::kUsedBytes; at += blockDim.x * 16) {
       CopyAsync16(SharedAddress(stage + at), slot + at, true);
@@ -231,7 +229,8 @@ __global__ void __launch_bounds__(128)
   warp.lane = threadIdx.x & 31;
   warp.row = warp_column + (warp.lane >> 2);
   float* carried = p.carried + blockIdx.x * state_size;
-  const float* initial = sequence.initial_state ? sequence.initial_state + head * state_size : nullptr;
+  const float* initial =
+      sequence.initial_state ? sequence.initial_state + head * state_size : nullptr;
   warp.Load(first == 0 ? initial : carried);
 
   int checkpoint = sequence.checkpoint_begin;
@@ -255,12 +254,11 @@ __global__ void __launch_bounds__(128)
     warp.ReadState(slot, slot + SlotLayout<K>::kBytes + (threadIdx.x >> 5) * 32);
     warp.Advance(slot, reinterpret_cast<const float*>(at + SlotLayout<K>::kDecay));
     const int64_t done = block * kBlockRows;
-    warp.StoreOutputs(p.in.o + (sequence.first_row + done) * p.in.o_stride + value_column +
-                          warp_column,
-                      p.in.o_stride, p.in.o_vectorized,
-                      static_cast<int>(min(sequence.rows - done, int64_t{kBlockRows})));
-    for (; checkpoint < sequence.checkpoint_end &&
-           p.in.checkpoints[checkpoint].blocks == block + 1;
+    warp.StoreOutputs(
+        p.in.o + (sequence.first_row + done) * p.in.o_stride + value_column + warp_column,
+        p.in.o_stride, p.in.o_vectorized,
+        static_cast<int>(min(sequence.rows - done, int64_t{kBlockRows})));
+    for (; checkpoint < sequence.checkpoint_end && p.in.checkpoints[checkpoint].blocks == block + 1;
          ++checkpoint) {
       warp.Store(p.in.checkpoints[checkpoint].state + head * state_size);
     }
@@ -277,8 +275,8 @@ __global__ void __launch_bounds__(128)
 template <int K>
 cudaError_t LaunchPortableChain(const PortableChainParams& params, cudaStream_t stream) {
   const int bytes = params.stages * (SlotLayout<K>::kBytes + kValueTile);
-  cudaError_t error = cudaFuncSetAttribute(
-      PortableChainKernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  cudaError_t error = cudaFuncSetAttribute(PortableChainKernel<K>,
+                                           cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
   const dim3 grid(static_cast<unsigned>(params.wave.items), params.in.value_dim / params.slice);
   PortableChainKernel<K><<<grid, params.slice * 2, bytes, stream>>>(params);

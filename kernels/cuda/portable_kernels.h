@@ -22,8 +22,8 @@ struct PortablePrepareParams {
   PortableWave wave;
   const SequenceSpan* sequences = nullptr;
   int value_heads = 0;
-  uint8_t* slots = nullptr;      // [blocks, items]
-  float* exact_rows = nullptr;   // [CTAs, 3, 64, K]
+  uint8_t* slots = nullptr;     // [blocks, items]
+  float* exact_rows = nullptr;  // [CTAs, 3, 64, K]
 };
 
 struct PortableChainParams {

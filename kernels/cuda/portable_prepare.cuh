@@ -52,8 +52,8 @@ template <int K>
 cudaError_t LaunchPortablePrepare(const PortablePrepareParams& params, int ctas,
                                   cudaStream_t stream) {
   constexpr int kBytes = sizeof(PrepareShared<K>);
-  cudaError_t error = cudaFuncSetAttribute(
-      PortablePrepareKernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  cudaError_t error = cudaFuncSetAttribute(PortablePrepareKernel<K>,
+                                           cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
   PortablePrepareKernel<K><<<ctas, kGroupThreads<K>, kBytes, stream>>>(params);
   return cudaGetLastError();

@@ -11,19 +11,17 @@ namespace deltafill::kernels::cuda {
 // `apart`: at least one sub-block lies between them.
 template <int K, bool apart>
 __device__ __forceinline__ void DecayedProducts(const PrepareGroup<K>& group, bool queries,
-                                                int row_sub, int column_sub,
-                                                float (&acc)[2][4]) {
+                                                int row_sub, int column_sub, float (&acc)[2][4]) {
   const PrepareShared<K>& s = *group.shared;
   constexpr int kStride = PrepareShared<K>::kRowStride;
   const int lane = group.lane();
   const __nv_bfloat16* rows = queries ? s.q : s.k;
   const __nv_bfloat16* columns = row_sub == column_sub ? s.n : s.f;
-  const uint32_t a_at = SharedAddress(rows + (row_sub * kSubBlockRows + (lane & 15)) * kStride +
-                                      (lane >> 4) * 8);
+  const uint32_t a_at =
+      SharedAddress(rows + (row_sub * kSubBlockRows + (lane & 15)) * kStride + (lane >> 4) * 8);
   const int column = column_sub * kSubBlockRows + (lane & 7) + ((lane >> 4) << 3);
   const uint32_t b_at = SharedAddress(columns + column * kStride + ((lane >> 3) & 1) * 8);
-  const uint32_t* between =
-      s.between[row_sub - column_sub == 3 ? 2 : column_sub] + (lane & 3);
+  const uint32_t* between = s.between[row_sub - column_sub == 3 ? 2 : column_sub] + (lane & 3);
 #pragma unroll
   for (int step = 0; step < K / 16; ++step) {
     uint32_t a[4], b[4];
@@ -227,8 +225,7 @@ __device__ __forceinline__ void MultiplySquare(float (&acc)[2][4], const SquareO
     const float* at = b + (step * 8 + (lane & 3) * 2) * stride + (lane >> 2);
 #pragma unroll
     for (int tile = 0; tile < 2; ++tile) {
-      MmaTf32(acc[tile], operand.steps[step], ToTf32(at[tile * 8]),
-              ToTf32(at[stride + tile * 8]));
+      MmaTf32(acc[tile], operand.steps[step], ToTf32(at[tile * 8]), ToTf32(at[stride + tile * 8]));
     }
   }
 }

@@ -26,14 +26,14 @@ struct PrepareShared {
   alignas(16) __nv_bfloat16 f[kBlockRows * kRowStride];  // raw; then k exp(c_end - c)
   union {
     alignas(16) __nv_bfloat16 n[kBlockRows * kRowStride];  // k exp(-c), rows before the decay floor
-    alignas(16) float a[kBlockRows * kSquareStride];  // then A; diagonal sub-blocks become T's
+    alignas(16) float a[kBlockRows * kSquareStride];       // then A; diagonal sub-blocks become T's
   };
-  float decay[kSubBlocks][K];      // exp(c_end) of the sub-blocks
-  uint32_t between[3][K / 2];      // bf16 decays over sub-blocks 1, 2, and 1 and 2
+  float decay[kSubBlocks][K];             // exp(c_end) of the sub-blocks
+  uint32_t between[3][K / 2];             // bf16 decays over sub-blocks 1, 2, and 1 and 2
   alignas(16) float2 factor[kBlockRows];  // of k and q: norms and the query's scale
   float beta[kBlockRows];
-  float row_gate[kBlockRows];   // log2 decay of scalar gates
-  int fast_rows[kSubBlocks];    // rows of a sub-block before the decay floor
+  float row_gate[kBlockRows];  // log2 decay of scalar gates
+  int fast_rows[kSubBlocks];   // rows of a sub-block before the decay floor
 };
 
 struct BlockTask {
@@ -50,7 +50,7 @@ struct BlockScalars {
   __nv_bfloat16 beta = {};      // of row `thread`, raw
   __nv_bfloat16 row_gate = {};  // scalar gates: f of row `thread`
   float a_log = 0.0f;           // of the head
-  float4 bias = {};             // channel gates: of the thread's channels; scalar gates: x, of the head
+  float4 bias = {};  // channel gates: of the thread's channels; scalar gates: x, of the head
 };
 
 template <int K>
@@ -100,8 +100,7 @@ __device__ __forceinline__ void LoadTile(const DeviceRows& from, int64_t first_r
   for (int row = first; row < kBlockRows; row += kRowsAtOnce, source += step) {
 #pragma unroll 1
     for (int i = 0; i < 8; ++i) {
-      to[row * shared_stride + offset + i] =
-          row < valid_rows ? source[i] : __float2bfloat16(0.0f);
+      to[row * shared_stride + offset + i] = row < valid_rows ? source[i] : __float2bfloat16(0.0f);
     }
   }
 }

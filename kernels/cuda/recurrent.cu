@@ -88,7 +88,8 @@ __global__ void __launch_bounds__(kWarps * 32)
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     if (!is_m) {
-      StoreStateRow<K>(p.b + (static_cast<int64_t>(head) * p.value_dim + first + r) * K, lane, s[r]);
+      StoreStateRow<K>(p.b + (static_cast<int64_t>(head) * p.value_dim + first + r) * K, lane,
+                       s[r]);
       continue;
     }
 #pragma unroll

@@ -1,5 +1,5 @@
-// One token of the recurrence in fp32, a warp for some rows of a state [V, K] whose lanes hold K / 32
-// neighbouring channels each: what decoding and the segment summary share.
+// One token of the recurrence in fp32: a warp has some rows of a state [V, K], a lane K / 32
+// neighbouring channels of each. Decoding and the segment summary share it.
 #ifndef DELTAFILL_KERNELS_CUDA_RECURRENT_TOKEN_CUH_
 #define DELTAFILL_KERNELS_CUDA_RECURRENT_TOKEN_CUH_
 
@@ -76,10 +76,10 @@ __device__ __forceinline__ Token<K> LoadToken(const BlockInputs& in, const Token
                            ? static_cast<int64_t>(head) * K + lane * kLaneChannels<K> + i
                            : head;
     const float f = __bfloat162float(in.f.rows[row * in.f.stride + at]);
-    const float g = form == GateForm::kSoftplus ? Log2Decay<GateForm::kSoftplus>(f, gate.constants[i])
-                    : form == GateForm::kLowerBound
-                        ? Log2Decay<GateForm::kLowerBound>(f, gate.constants[i])
-                        : Log2Decay<GateForm::kPreactivated>(f, gate.constants[i]);
+    const float g =
+        form == GateForm::kSoftplus     ? Log2Decay<GateForm::kSoftplus>(f, gate.constants[i])
+        : form == GateForm::kLowerBound ? Log2Decay<GateForm::kLowerBound>(f, gate.constants[i])
+                                        : Log2Decay<GateForm::kPreactivated>(f, gate.constants[i]);
     token.decay[i] = Exp2(g);
   }
   if (in.delta) {

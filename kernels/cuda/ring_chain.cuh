@@ -16,11 +16,11 @@ namespace deltafill::kernels::cuda {
 struct RingChain {
   using Slot = SlotLayout<128>;
 
-  float s[2][32];           // halves of K: row v, column k
-  float e[32];              // X^T, then E^T: row v, column token
-  float o[32];              // O^T
+  float s[2][32];             // halves of K: row v, column k
+  float e[32];                // X^T, then E^T: row v, column token
+  float o[32];                // O^T
   uint32_t s_operand[2][16];  // S^T before the block, bf16
-  uint32_t e_operand[16];   // X^T, then E^T
+  uint32_t e_operand[16];     // X^T, then E^T
 
   int warp, lane;
   uint32_t values, outputs;  // shared addresses of the tiles of V (two stages) and O
@@ -76,7 +76,8 @@ struct RingChain {
   // e = V^T.
   __device__ __forceinline__ void LoadValues(int stage) {
     const int i = lane >> 3, row = (i >> 1) * 8 + (lane & 7);
-    const uint32_t at = values + stage * kRingValueTile + row * 128 + (((warp * 2 + (i & 1)) ^ (row & 7)) << 4);
+    const uint32_t at =
+        values + stage * kRingValueTile + row * 128 + (((warp * 2 + (i & 1)) ^ (row & 7)) << 4);
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
       uint32_t v[4];
@@ -115,7 +116,8 @@ struct RingChain {
 #pragma unroll
     for (int step = 0; step < 8; ++step) {
       const uint64_t qe = TileDescriptor(slot + Slot::kQe + (step >> 2) * 8192, 16);
-      Wgmma64<1, 0>(o, &s_operand[step >> 2][(step & 3) * 4], Advance(qe, (step & 3) * 32), step > 0);
+      Wgmma64<1, 0>(o, &s_operand[step >> 2][(step & 3) * 4], Advance(qe, (step & 3) * 32),
+                    step > 0);
     }
     WgmmaCommit();
   }
@@ -155,9 +157,8 @@ __device__ __forceinline__ void ChainItem(const RingParams& p, int64_t item, int
   c.LoadState(sequence.initial_state ? sequence.initial_state + offset : nullptr);
   int checkpoint = sequence.checkpoint_begin;
   const int checkpoint_end = sequence.checkpoint_end;
-  int next_checkpoint = checkpoint < checkpoint_end
-                            ? static_cast<int>(p.chain.checkpoints[checkpoint].blocks)
-                            : 0;
+  int next_checkpoint =
+      checkpoint < checkpoint_end ? static_cast<int>(p.chain.checkpoints[checkpoint].blocks) : 0;
   auto store_checkpoints = [&](int done) {
     while (next_checkpoint == done) {
       c.StoreState(p.chain.checkpoints[checkpoint].state + offset);

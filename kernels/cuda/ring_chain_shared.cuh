@@ -169,7 +169,7 @@ __device__ __forceinline__ void RunSlotReturner(const RingParams& p, const RingC
       BarrierWait(barriers.slot_full(at.stage, part), at.phase);
       BarrierArrive(barriers.slot_empty(at.stage, part));
     }
-    // The copy has landed, so the slot has been read; nothing was written that a release would order.
+    // The copy has landed, so the slot has been read; no write of ours needs a release.
     StoreRelaxed(consumed, step + 1);
   }
 }
@@ -244,8 +244,8 @@ __device__ __forceinline__ void ForEachBlock(const RingParams& p, const RingChai
 #pragma unroll 1
   for (; item != end; ++item) {
     const SequenceSpan* sequence = p.chain.sequences + item->item / p.chain.value_heads;
-    const int64_t column = item->item % p.chain.value_heads * 128 + place.slice * kRingSlice +
-                           mover.chunk * 8;
+    const int64_t column =
+        item->item % p.chain.value_heads * 128 + place.slice * kRingSlice + mover.chunk * 8;
     int64_t row = sequence->first_row + mover.row;
 #pragma unroll 1
     for (int left = static_cast<int>(sequence->rows); left > 0; left -= kBlockRows) {

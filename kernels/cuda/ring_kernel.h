@@ -13,7 +13,7 @@
 namespace deltafill::kernels::cuda {
 
 inline constexpr int kMaxRingSlots = 16;  // slots a stream
-inline constexpr int kRingSlices = 2;  // CTAs a chain, each with 64 columns of V
+inline constexpr int kRingSlices = 2;     // CTAs a chain, each with 64 columns of V
 
 struct RingStream {
   int64_t steps = 0;
@@ -37,15 +37,15 @@ struct RingParams {
   int stream_count = 0;
   int item_count = 0;
   int ring_slots = 0;
-  int64_t most_steps = 0;         // of a stream
-  bool even_streams = false;      // all streams have most_steps
-  bool runs_chains = true;         // false: measurements of the other role alone
+  int64_t most_steps = 0;     // of a stream
+  bool even_streams = false;  // all streams have most_steps
+  bool runs_chains = true;    // false: measurements of the other role alone
   bool runs_preparation = true;
-  uint8_t* slots = nullptr;       // [streams, ring_slots]
-  uint32_t* ready = nullptr;      // [streams, ring_slots]: steps prepared in the slot so far
-  uint32_t* consumed = nullptr;   // [streams, kRingSlices]: steps read by each slice
-  uint32_t* tickets = nullptr;    // [streams]: the next step to prepare
-  float* exact_rows = nullptr;    // [preparing groups, 3, 64, 128]
+  uint8_t* slots = nullptr;      // [streams, ring_slots]
+  uint32_t* ready = nullptr;     // [streams, ring_slots]: steps prepared in the slot so far
+  uint32_t* consumed = nullptr;  // [streams, kRingSlices]: steps read by each slice
+  uint32_t* tickets = nullptr;   // [streams]: the next step to prepare
+  float* exact_rows = nullptr;   // [preparing groups, 3, 64, 128]
 };
 
 cudaError_t LaunchRing(const RingParams& params, int prepare_ctas, cudaStream_t stream);

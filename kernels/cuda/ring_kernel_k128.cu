@@ -49,8 +49,7 @@ __global__ void __launch_bounds__(kThreads, 1) RingKernel(const __grid_constant_
   } else {
     ShrinkRegisters<kPrepareRegisters>();
     const int half = threadIdx.x / kGroup;
-    uint8_t* shared =
-        shared_bytes + (chains ? kChainGroupOffset : half * sizeof(RingGroupShared));
+    uint8_t* shared = shared_bytes + (chains ? kChainGroupOffset : half * sizeof(RingGroupShared));
     const int number = cta + (chains || half == 0 ? 0 : static_cast<int>(gridDim.x));
     const int other = (cta - chain_ctas) + half * (static_cast<int>(gridDim.x) - chain_ctas);
     const int stream = chains ? place.stream : other % p.stream_count;
@@ -64,8 +63,8 @@ __global__ void __launch_bounds__(kThreads, 1) RingKernel(const __grid_constant_
 }  // namespace
 
 cudaError_t LaunchRing(const RingParams& params, int ctas, cudaStream_t stream) {
-  cudaError_t error = cudaFuncSetAttribute(
-      RingKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
+  cudaError_t error =
+      cudaFuncSetAttribute(RingKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
   if (error != cudaSuccess) return error;
   RingParams copy = params;
   void* arguments[] = {&copy};

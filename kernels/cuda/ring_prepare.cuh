@@ -51,8 +51,8 @@ __device__ __forceinline__ RingItem ItemAt(const RingItem* items, const RingStre
 }
 
 // The task of a stream's step, which exists.
-__device__ __forceinline__ void DescribeTask(const RingParams& p, const RingTable& table,
-                                             int group, RingTask& task) {
+__device__ __forceinline__ void DescribeTask(const RingParams& p, const RingTable& table, int group,
+                                             RingTask& task) {
   RingTable::Item item;
   int64_t start = task.step;
   if (RingTable::Fits(p)) {
@@ -66,8 +66,7 @@ __device__ __forceinline__ void DescribeTask(const RingParams& p, const RingTabl
   task.block.first_row = item.first_row + start;
   task.block.valid_rows = static_cast<int>(min(item.rows - start, int64_t{kBlockRows}));
   task.block.value_head = item.value_head;
-  const int64_t slot =
-      static_cast<int64_t>(task.stream) * p.ring_slots + task.step % p.ring_slots;
+  const int64_t slot = static_cast<int64_t>(task.stream) * p.ring_slots + task.step % p.ring_slots;
   task.block.slot = p.slots + slot * SlotLayout<128>::kBytes;
   task.block.exact_rows = p.exact_rows + static_cast<int64_t>(group) * 3 * kBlockRows * 128;
 }
@@ -126,8 +125,8 @@ struct RingGroupShared {
 
 // Rows by the copy engine: one copy of 256 bytes a thread instead of twelve of 16, which would
 // hold up the other users of the load and store unit.
-__device__ __forceinline__ void CopyBlockRows(const PrepareGroup<128>& group,
-                                              const BlockTask& task, uint32_t barrier) {
+__device__ __forceinline__ void CopyBlockRows(const PrepareGroup<128>& group, const BlockTask& task,
+                                              uint32_t barrier) {
   PrepareShared<128>& s = *group.shared;
   const BlockInputs& in = *group.in;
   const bool has_f = IsChannelGate(in.gate);
@@ -135,15 +134,17 @@ __device__ __forceinline__ void CopyBlockRows(const PrepareGroup<128>& group,
   if (group.thread == 0) BarrierExpect(barrier, (has_f ? 3 : 2) * task.valid_rows * kRowBytes);
   const int row = group.thread % kBlockRows, tensor = group.thread / kBlockRows;
   if (tensor > 2 || (tensor == 2 && !has_f)) return;
-  const int64_t column = static_cast<int64_t>(
-      tensor == 2 ? task.value_head : task.value_head / in.heads_ratio) * 128;
+  const int64_t column =
+      static_cast<int64_t>(tensor == 2 ? task.value_head : task.value_head / in.heads_ratio) * 128;
   const DeviceRows& from = tensor == 0 ? in.k : tensor == 1 ? in.q : in.f;
-  __nv_bfloat16* to = (tensor == 0 ? s.k : tensor == 1 ? s.q : s.f) +
+  __nv_bfloat16* to = (tensor == 0   ? s.k
+                       : tensor == 1 ? s.q
+                                     : s.f) +
                       row * PrepareShared<128>::kRowStride;
   if (row < task.valid_rows) {
     FenceAsyncShared();  // the space was read and written by ordinary accesses before
-    BulkCopy(SharedAddress(to), from.rows + (task.first_row + row) * from.stride + column, kRowBytes,
-             barrier);
+    BulkCopy(SharedAddress(to), from.rows + (task.first_row + row) * from.stride + column,
+             kRowBytes, barrier);
   } else {
     for (int i = 0; i < kRowBytes / 16; ++i) {
       reinterpret_cast<uint4*>(to)[i] = make_uint4(0, 0, 0, 0);
@@ -157,8 +158,8 @@ __device__ __forceinline__ void RunPreparing(const RingParams& p, RingGroupShare
   PrepareGroup<128> group{&shared.block, &p.in, thread, barrier};
   constexpr int kFinder = kGroupThreads<128> - 32;  // a thread of the last warp
   const uint32_t rows_barrier = SharedAddress(&shared.rows_barrier);
-  const bool by_engine = p.in.q.vectorized && p.in.k.vectorized &&
-                         (p.in.f.vectorized || !IsChannelGate(p.in.gate));
+  const bool by_engine =
+      p.in.q.vectorized && p.in.k.vectorized && (p.in.f.vectorized || !IsChannelGate(p.in.gate));
   auto request = [&](const BlockTask& block) {
     if (!by_engine) return LoadBlockRows<128>(group, block);
     CopyBlockRows(group, block, rows_barrier);

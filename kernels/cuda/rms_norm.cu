@@ -31,7 +31,8 @@ __device__ __forceinline__ void Unpack8(const uint4& raw, float (&x)[8]) {
 
 // `lanes` lanes a group of channels, `chunks` pieces of 8 channels a lane; the last may be absent.
 template <int lanes, int chunks>
-__global__ void __launch_bounds__(kNormWarps * 32) NormKernel(const __grid_constant__ NormKernelParams p) {
+__global__ void __launch_bounds__(kNormWarps * 32)
+    NormKernel(const __grid_constant__ NormKernelParams p) {
   constexpr int kPerWarp = 32 / lanes;
   const int64_t group_index =
       (static_cast<int64_t>(blockIdx.x) * kNormWarps + (threadIdx.x >> 5)) * kPerWarp +
@@ -43,7 +44,8 @@ __global__ void __launch_bounds__(kNormWarps * 32) NormKernel(const __grid_const
   uint4 raw[chunks];
   uint4 first_gate = make_uint4(0, 0, 0, 0);  // asked for before the reduction
   if (present && p.gate.rows && first < p.width) {
-    first_gate = *reinterpret_cast<const uint4*>(p.gate.rows + row * p.gate.stride + column + first);
+    first_gate =
+        *reinterpret_cast<const uint4*>(p.gate.rows + row * p.gate.stride + column + first);
   }
   float squares = 0.0f;
 #pragma unroll

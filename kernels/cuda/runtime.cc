@@ -6,10 +6,10 @@ namespace deltafill::kernels::cuda {
 
 Status FromCuda(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return {};
-  const StatusCode code = error == cudaErrorMemoryAllocation ? StatusCode::kResourceExhausted
-                                                             : StatusCode::kInternal;
-  return {code, std::string(call) + ": " + cudaGetErrorName(error) + ": " +
-                    cudaGetErrorString(error)};
+  const StatusCode code =
+      error == cudaErrorMemoryAllocation ? StatusCode::kResourceExhausted : StatusCode::kInternal;
+  return {code,
+          std::string(call) + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error)};
 }
 
 Status ReadDeviceTraits(DeviceTraits* traits) {

@@ -56,7 +56,8 @@ __device__ __forceinline__ Channels8 RowAt(const ConvKernelParams& p, const Conv
   return out;
 }
 
-__device__ __forceinline__ const ConvSequence& SequenceOfRun(const ConvKernelParams& p, int64_t run) {
+__device__ __forceinline__ const ConvSequence& SequenceOfRun(const ConvKernelParams& p,
+                                                             int64_t run) {
   int low = 0, high = p.sequence_count - 1;
   while (low < high) {
     const int middle = (low + high + 1) / 2;
@@ -69,7 +70,9 @@ __device__ __forceinline__ const ConvSequence& SequenceOfRun(const ConvKernelPar
   return p.sequences[low];
 }
 
-__device__ __forceinline__ float Silu(float x) { return x * Reciprocal(1.0f + Exp2(-x * 1.44269504f)); }
+__device__ __forceinline__ float Silu(float x) {
+  return x * Reciprocal(1.0f + Exp2(-x * 1.44269504f));
+}
 
 __global__ void __launch_bounds__(256) ConvKernel(const __grid_constant__ ConvKernelParams p) {
   const int64_t channel = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * 8;
@@ -82,7 +85,8 @@ __global__ void __launch_bounds__(256) ConvKernel(const __grid_constant__ ConvKe
     const float4 w = reinterpret_cast<const float4*>(p.weight)[channel + i];
     weight[0][i] = w.x, weight[1][i] = w.y, weight[2][i] = w.z, weight[3][i] = w.w;
   }
-  Channels8 before[3] = {RowAt(p, sequence, first - 3, channel), RowAt(p, sequence, first - 2, channel),
+  Channels8 before[3] = {RowAt(p, sequence, first - 3, channel),
+                         RowAt(p, sequence, first - 2, channel),
                          RowAt(p, sequence, first - 1, channel)};
   const int64_t end = min(first + kRunRows, sequence.rows);
   const __nv_bfloat16* x = p.x.rows + (sequence.first_row + first) * p.x.stride + channel;
@@ -195,7 +199,8 @@ Status ShortConv(const ShortConvParams& params, DeviceBuffer* descriptions, cuda
   p.y = static_cast<__nv_bfloat16*>(params.y.data);
   p.y_stride = params.y.row_stride;
   p.channels = params.channels;
-  const int threads = static_cast<int>(std::min<int64_t>(256, (params.channels / 8 + 31) / 32 * 32));
+  const int threads =
+      static_cast<int>(std::min<int64_t>(256, (params.channels / 8 + 31) / 32 * 32));
   const unsigned columns = static_cast<unsigned>((params.channels / 8 + threads - 1) / threads);
   if (runs > 0) ConvKernel<<<dim3(static_cast<unsigned>(runs), columns), threads, 0, stream>>>(p);
   if (params.tails_out) TailKernel<<<dim3(sequences, columns), threads, 0, stream>>>(p);

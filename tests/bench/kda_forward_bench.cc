@@ -1,7 +1,7 @@
 // Times the CUDA forward pass (K = V = 128, lower-bound gate, L2 norm, logit beta, fp32 final
 // state). Each argument is one case, SEQUENCESxTOKENSxHEADS[:key=value,...] with keys portable,
-// streams, slots, chain_only, prepare_only, gate (mean of f). Prints one line a case: ms (median), the share of the
-// memory floor at the copy bandwidth measured first, and the workspace.
+// streams, slots, chain_only, prepare_only, gate (mean of f). Prints one line a case: ms (median),
+// the share of the memory floor at the copy bandwidth measured first, and the workspace.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -29,7 +29,8 @@ struct BenchCase {
 BenchCase ParseCase(const std::string& text) {
   BenchCase c;
   char options[200] = "";
-  if (std::sscanf(text.c_str(), "%ldx%ldx%d:%199s", &c.sequences, &c.tokens, &c.heads, options) < 3) {
+  if (std::sscanf(text.c_str(), "%ldx%ldx%d:%199s", &c.sequences, &c.tokens, &c.heads, options) <
+      3) {
     std::fprintf(stderr, "bad case %s\n", text.c_str());
     std::exit(2);
   }
@@ -86,8 +87,8 @@ double CopyBandwidth() {
   const size_t bytes = size_t{4} << 30;
   const DeviceMemory from(bytes), to(bytes);
   const double ms = MedianMs(5, [&] {
-    CheckCuda(cudaMemcpyAsync(to.as<void>(), from.as<void>(), bytes, cudaMemcpyDeviceToDevice,
-                              nullptr));
+    CheckCuda(
+        cudaMemcpyAsync(to.as<void>(), from.as<void>(), bytes, cudaMemcpyDeviceToDevice, nullptr));
   });
   return 2.0 * static_cast<double>(bytes) / (ms * 1e-3);
 }
@@ -116,8 +117,9 @@ void RunCase(const std::string& name, const BenchCase& c, double bandwidth) {
   params.shape.heads = params.shape.value_heads = c.heads;
   params.shape.key_dim = params.shape.value_dim = 128;
   params.shape.gate = kernels::GateKind::kChannelLowerBound;
-  params.in = {{q.as<void>(), bf16, width}, {k.as<void>(), bf16, width}, {v.as<void>(), bf16, width},
-               {f.as<void>(), bf16, width}, {beta.as<void>(), bf16, c.heads}, a_log.as<float>()};
+  params.in = {{q.as<void>(), bf16, width},      {k.as<void>(), bf16, width},
+               {v.as<void>(), bf16, width},      {f.as<void>(), bf16, width},
+               {beta.as<void>(), bf16, c.heads}, a_log.as<float>()};
   params.offsets = offsets;
   params.o = {o.as<void>(), bf16, width};
   params.final_states = finals.data();
@@ -129,8 +131,9 @@ void RunCase(const std::string& name, const BenchCase& c, double bandwidth) {
   };
   const double ms = MedianMs(rows > 500000 ? 5 : 20, call);
   const double floor_ms = static_cast<double>(rows) * c.heads * 1282.0 / bandwidth * 1e3;
-  std::printf("%-44s %9.3f ms  floor %7.3f ms  %5.1f %% of floor  workspace %.0f MB\n", name.c_str(),
-              ms, floor_ms, 100.0 * floor_ms / ms, static_cast<double>(workspace.bytes()) / 1e6);
+  std::printf("%-44s %9.3f ms  floor %7.3f ms  %5.1f %% of floor  workspace %.0f MB\n",
+              name.c_str(), ms, floor_ms, 100.0 * floor_ms / ms,
+              static_cast<double>(workspace.bytes()) / 1e6);
   std::fflush(stdout);
 }
 

@@ -68,7 +68,8 @@ void BenchStep(double bandwidth) {
   const DeviceMemory states(2 * batch * state * 4);
   CheckCuda(cudaMemset(states.as<void>(), 0, 2 * batch * state * 4));
   std::vector<float*> pointers[2];
-  for (int64_t i = 0; i < 2 * batch; ++i) pointers[i / batch].push_back(states.as<float>() + i * state);
+  for (int64_t i = 0; i < 2 * batch; ++i)
+    pointers[i / batch].push_back(states.as<float>() + i * state);
   auto at = [&](int64_t i) { return rows.as<uint16_t>() + i * batch * width; };
   kernels::DeltaRuleStepParams params;
   params.shape.heads = params.shape.value_heads = heads;
@@ -103,8 +104,7 @@ void BenchConv(double bandwidth) {
   params.y = {y.as<void>(), DType::kBF16, channels};
   params.channels = channels;
   kernels::cuda::DeviceBuffer buffer;
-  const double ms =
-      MedianMs([&] { Must(kernels::cuda::ShortConv(params, &buffer, nullptr)); });
+  const double ms = MedianMs([&] { Must(kernels::cuda::ShortConv(params, &buffer, nullptr)); });
   Report("short convolution, 65,536 x 12,288", ms, 4.0 * rows * channels, bandwidth);
 }
 
@@ -129,8 +129,8 @@ double CopyBandwidth() {
   const size_t bytes = size_t{4} << 30;
   const DeviceMemory from(bytes), to(bytes);
   const double ms = MedianMs([&] {
-    CheckCuda(cudaMemcpyAsync(to.as<void>(), from.as<void>(), bytes, cudaMemcpyDeviceToDevice,
-                              nullptr));
+    CheckCuda(
+        cudaMemcpyAsync(to.as<void>(), from.as<void>(), bytes, cudaMemcpyDeviceToDevice, nullptr));
   });
   return 2.0 * static_cast<double>(bytes) / (ms * 1e-3);
 }

@@ -144,8 +144,8 @@ TEST_P(ForwardBitsTest, NanStaysInItsSequence) {
 
 INSTANTIATE_TEST_SUITE_P(
     Paths, ForwardBitsTest,
-    testing::Combine(testing::Bool(), testing::Values(GateKind::kChannelLowerBound,
-                                                      GateKind::kChannelSoftplus)),
+    testing::Combine(testing::Bool(),
+                     testing::Values(GateKind::kChannelLowerBound, GateKind::kChannelSoftplus)),
     [](const auto& info) {
       return std::string(std::get<0>(info.param) ? "portable" : "ring") +
              (std::get<1>(info.param) == GateKind::kChannelSoftplus ? "_softplus" : "_bounded");

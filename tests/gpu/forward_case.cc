@@ -99,7 +99,11 @@ Status RunForward(const ForwardCase& c, const kernels::cuda::ForwardTuning& tuni
   const DeviceMemory a_log(c.rows.a_log), dt_bias(c.rows.dt_bias);
   kernels::DeltaRuleForwardParams params;
   params.shape = shape;
-  params.in = {view(0), view(1), view(2), view(3), view(4),
+  params.in = {view(0),
+               view(1),
+               view(2),
+               view(3),
+               view(4),
                c.rows.a_log.empty() ? nullptr : a_log.as<float>(),
                c.rows.dt_bias.empty() ? nullptr : dt_bias.as<float>()};
   const std::vector<int64_t> offsets = Offsets(c.lengths);
@@ -182,8 +186,8 @@ ReferenceResult RunReference(const ForwardCase& c) {
     if (!c.initial.empty() && !c.initial[i].empty()) {
       state.assign(c.initial[i].begin(), c.initial[i].end());
     }
-    const std::vector<double> o = ReferenceForward(
-        c.shape, SliceRows(c.shape, c.rows, first, c.lengths[i]), &state);
+    const std::vector<double> o =
+        ReferenceForward(c.shape, SliceRows(c.shape, c.rows, first, c.lengths[i]), &state);
     result.o.insert(result.o.end(), o.begin(), o.end());
     result.final_states.push_back(std::move(state));
     first += c.lengths[i];

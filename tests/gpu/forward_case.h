@@ -20,9 +20,9 @@ enum class RowLayout {
 
 struct ForwardCase {
   kernels::DeltaRuleShape shape;
-  std::vector<int64_t> lengths;             // of the packed sequences
-  DeltaRuleRows rows;                       // packed; bf16 values
-  std::vector<std::vector<float>> initial;  // per sequence [HV, V, K]; empty: zero
+  std::vector<int64_t> lengths;                      // of the packed sequences
+  DeltaRuleRows rows;                                // packed; bf16 values
+  std::vector<std::vector<float>> initial;           // per sequence [HV, V, K]; empty: zero
   std::vector<std::pair<int, int64_t>> checkpoints;  // (sequence, tokens)
   RowLayout layout = RowLayout::kContiguous;
 };

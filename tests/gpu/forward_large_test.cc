@@ -86,9 +86,9 @@ TEST(ForwardLargeTest, OffsetsPastTwoToThe31) {
     operands.Run(kLong, {0, kShort}, tuning);
     EXPECT_EQ(operands.Outputs(kLong, kShort), packed);
     const std::vector<float> alone = operands.states.Read<float>();
-    EXPECT_EQ(ByteDifference(std::span(alone).first(kStateFloats),
-                             std::span(states).last(kStateFloats)),
-              "");
+    EXPECT_EQ(
+        ByteDifference(std::span(alone).first(kStateFloats), std::span(states).last(kStateFloats)),
+        "");
   }
 }
 

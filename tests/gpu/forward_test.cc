@@ -73,8 +73,8 @@ ForwardCase Random1(const DeltaRuleShape& shape, std::vector<int64_t> lengths, d
     if (i % 3 == 2) {
       c.initial.emplace_back();
     } else {
-      c.initial.push_back(random.NormalVector(
-          int64_t{shape.value_heads} * shape.value_dim * shape.key_dim, 0.3));
+      c.initial.push_back(
+          random.NormalVector(int64_t{shape.value_heads} * shape.value_dim * shape.key_dim, 0.3));
     }
   }
   return c;
@@ -187,8 +187,8 @@ ForwardCase Adversarial(Regime regime) {
       if (regime == Regime::kRotatingReset) reset = (row + channel / 8) % 16 < 4;
       c.rows.f[row * 512 + i] = RawGate(shape, reset ? -5.0 : -1.0e-3);
       for (auto* x : {&c.rows.k, &c.rows.q}) {
-        (*x)[row * 512 + i] = RoundToBf16((*x)[row * 512 + i] +
-                                          static_cast<float>(common) * direction[i]);
+        (*x)[row * 512 + i] =
+            RoundToBf16((*x)[row * 512 + i] + static_cast<float>(common) * direction[i]);
       }
     }
     if (regime == Regime::kSparseWrites) {

@@ -26,8 +26,13 @@ std::vector<uint16_t> ToBf16(const std::vector<float>& values) {
 struct DeviceInputs {
   DeviceMemory q, k, v, f, beta, a_log, dt_bias;
   explicit DeviceInputs(const DeltaRuleRows& r)
-      : q(ToBf16(r.q)), k(ToBf16(r.k)), v(ToBf16(r.v)), f(ToBf16(r.f)), beta(ToBf16(r.beta)),
-        a_log(r.a_log), dt_bias(r.dt_bias) {}
+      : q(ToBf16(r.q)),
+        k(ToBf16(r.k)),
+        v(ToBf16(r.v)),
+        f(ToBf16(r.f)),
+        beta(ToBf16(r.beta)),
+        a_log(r.a_log),
+        dt_bias(r.dt_bias) {}
   kernels::DeltaRuleInputs View(const DeltaRuleShape& s, const DeltaRuleRows& r) const {
     const int64_t keys = int64_t{s.heads} * s.key_dim;
     return {{q.as<void>(), DType::kBF16, keys},

@@ -93,8 +93,11 @@ TEST_F(RowOperatorsTest, ConvTailAtACheckpoint) {
   const std::vector<float> tail = random.NormalVector(40 * 3);
   const DeviceMemory x_device(ToBits(x)), tail_device(tail), out(40 * 3 * 4);
   for (int64_t tokens : {0, 1, 2, 3, 5}) {
-    kernels::ConvTailParams params{{x_device.as<void>(), DType::kBF16, 40}, tokens,
-                                   tail_device.as<float>(), out.as<float>(), 40};
+    kernels::ConvTailParams params{{x_device.as<void>(), DType::kBF16, 40},
+                                   tokens,
+                                   tail_device.as<float>(),
+                                   out.as<float>(),
+                                   40};
     ASSERT_TRUE(kernels::cuda::ConvTail(params, nullptr).ok());
     CheckCuda(cudaDeviceSynchronize());
     const std::vector<float> got = out.Read<float>();
@@ -137,8 +140,8 @@ TEST_F(RowOperatorsTest, RmsNorm) {
           for (int64_t i = 0; i < width; ++i) squares += double{x[first + i]} * x[first + i];
           const double factor = 1.0 / std::sqrt(squares / static_cast<double>(width) + 1e-5);
           for (int64_t i = 0; i < width; ++i) {
-            expected[first + i] = x[first + i] * factor * weight[i] *
-                                  (gated ? Sigmoid(gate[first + i]) : 1.0);
+            expected[first + i] =
+                x[first + i] * factor * weight[i] * (gated ? Sigmoid(gate[first + i]) : 1.0);
           }
         }
       }

@@ -39,8 +39,7 @@ TEST(CudaPlanTest, HopperTakesTheRingAndOthersThePortablePath) {
 
 TEST(CudaPlanTest, WorkspaceDoesNotGrowWithTokens) {
   for (const DeviceTraits& device : {kHopper, kAda}) {
-    const int64_t at_million =
-        PlanForward(Shape(32, 128, 128), Offsets({1 << 20}), device).slots;
+    const int64_t at_million = PlanForward(Shape(32, 128, 128), Offsets({1 << 20}), device).slots;
     const int64_t at_four_million =
         PlanForward(Shape(32, 128, 128), Offsets({1 << 22}), device).slots;
     EXPECT_EQ(at_million, at_four_million);
@@ -115,8 +114,7 @@ TEST(CudaPlanTest, SmallSharedMemoryTakesOneStage) {
 }
 
 TEST(CudaPlanTest, PlanPrints) {
-  const std::string ring =
-      PlanForward(Shape(32, 128, 128), Offsets({128}), kHopper).ToString();
+  const std::string ring = PlanForward(Shape(32, 128, 128), Offsets({128}), kHopper).ToString();
   EXPECT_THAT(ring, HasSubstr("ring"));
   EXPECT_THAT(ring, HasSubstr("streams=32"));
   const std::string portable = PlanForward(Shape(2, 64, 64), Offsets({128}), kAda).ToString();
