@@ -26,7 +26,7 @@ struct StepKernelParams {
 
 // A CTA for 32 rows of one head of one sequence; the state's loads are issued before anything else.
 template <int K>
-__global__ void __launch_bounds__(kWarps * 32, 6)
+__global__ void __launch_bounds__(kWarps * 32, 4)
     StepKernel(const __grid_constant__ StepKernelParams p) {
   const int lane = threadIdx.x & 31;
   const int first = blockIdx.x * kCtaRows + (threadIdx.x >> 5) * kWarpRows;
