@@ -83,6 +83,7 @@ class EngineStore final : public StateStore {
   uint32_t AddTenant(std::string_view tenant);
 
   // engine_store_put_part.cc
+  bool IsThere(Lock& lock, const PartId& id);
   absl::Status WritePart(Lock& lock, const PartId& id, const std::string& encoded_header,
                          LayerPayloads payloads);
   uint64_t AddLease(const PartId& id);

@@ -28,31 +28,40 @@ absl::StatusOr<PartReceipt> EngineStore::PutPart(std::string_view tenant, const 
   }
 
   Lock lock(mutex_);
-  const PartEntry* entry = parts_.Find(receipt.id);
-  while (entry != nullptr && entry->busy) {
-    changed_.wait(lock);
-    entry = parts_.Find(receipt.id);
-  }
   if (leases_.size() >= kLeasesMax) {
     return absl::ResourceExhaustedError(absl::StrCat("leases: limit ", kLeasesMax));
   }
-  if (entry == nullptr || entry->condition != PartCondition::kWhole) {
-    parts_.Change(receipt.id, [&](PartEntry& written) {
-      written.bytes = receipt.bytes;
-      written.kind = header.kind;
-      written.layer_count = static_cast<uint16_t>(header.layers.size());
-      written.busy = true;
-    });
+  if (IsThere(lock, receipt.id)) {
+    // What is there is read back: bytes that went bad unnoticed are replaced by the caller's.
     receipt.lease_id = AddLease(receipt.id);
-    if (absl::Status status = WritePart(lock, receipt.id, *encoded_header, payloads);
-        !status.ok()) {
-      DropLease(receipt.lease_id);
-      return status;
-    }
-    return receipt;
+    lock.unlock();
+    (void)ReadPart(receipt.id, {}, nullptr);
+    lock.lock();
+    if (IsThere(lock, receipt.id)) return receipt;
   }
-  receipt.lease_id = AddLease(receipt.id);
+  parts_.Change(receipt.id, [&](PartEntry& written) {
+    written.bytes = receipt.bytes;
+    written.kind = header.kind;
+    written.layer_count = static_cast<uint16_t>(header.layers.size());
+    written.busy = true;
+  });
+  if (receipt.lease_id == 0) receipt.lease_id = AddLease(receipt.id);
+  if (absl::Status status = WritePart(lock, receipt.id, *encoded_header, payloads); !status.ok()) {
+    DropLease(receipt.lease_id);
+    return status;
+  }
   return receipt;
+}
+
+// Waits while another call writes or removes the part, then: is it there, with nothing known
+// against it?
+bool EngineStore::IsThere(Lock& lock, const PartId& id) {
+  const PartEntry* entry = parts_.Find(id);
+  while (entry != nullptr && entry->busy) {
+    changed_.wait(lock);
+    entry = parts_.Find(id);
+  }
+  return entry != nullptr && entry->condition == PartCondition::kWhole;
 }
 
 // The entry is busy and leased. Leaves it idle: whole, or as it was before, or (if it was new)
