@@ -27,12 +27,9 @@ v1::DecodeRequest MakeRequest(const DecodeOptions& options, const PromptContent&
 }  // namespace
 
 int RunDecode(const DecodeOptions& options) {
-  const absl::StatusOr<PromptContent> prompt =
-      ReadPrompt(options.prompt, /*or_standard_input=*/options.state.empty());
-  if (!prompt.ok()) {
-    std::fprintf(stderr, "deltafill: %s\n", std::string(prompt.status().message()).c_str());
-    return 2;
-  }
+  const std::optional<PromptContent> prompt =
+      ReadPromptOrSay(options.prompt, /*or_standard_input=*/options.state.empty());
+  if (!prompt) return 2;
   const auto started = std::chrono::steady_clock::now();
   Connection connection(options.server);
   grpc::ClientContext context;

@@ -8,11 +8,8 @@
 namespace deltafill::client {
 
 int RunLookup(const LookupOptions& options) {
-  const absl::StatusOr<PromptContent> prompt = ReadPrompt(options.prompt, true);
-  if (!prompt.ok()) {
-    std::fprintf(stderr, "deltafill: %s\n", std::string(prompt.status().message()).c_str());
-    return 2;
-  }
+  const std::optional<PromptContent> prompt = ReadPromptOrSay(options.prompt, true);
+  if (!prompt) return 2;
   Connection connection(options.server);
   grpc::ClientContext context;
   if (!connection.Prepare(&context)) return 2;

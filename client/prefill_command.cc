@@ -84,11 +84,8 @@ void PrintDone(const v1::PrefillDone& done, double elapsed_s) {
 }  // namespace
 
 int RunPrefill(const PrefillOptions& options) {
-  const absl::StatusOr<PromptContent> prompt = ReadPrompt(options.prompt, true);
-  if (!prompt.ok()) {
-    std::fprintf(stderr, "deltafill: %s\n", std::string(prompt.status().message()).c_str());
-    return 2;
-  }
+  const std::optional<PromptContent> prompt = ReadPromptOrSay(options.prompt, true);
+  if (!prompt) return 2;
   const auto started = std::chrono::steady_clock::now();
   Connection connection(options.server);
   grpc::ClientContext context;

@@ -58,4 +58,11 @@ absl::StatusOr<PromptContent> ReadPrompt(const PromptOptions& options, bool or_s
   return PromptText{*std::move(text)};
 }
 
+std::optional<PromptContent> ReadPromptOrSay(const PromptOptions& options, bool or_standard_input) {
+  absl::StatusOr<PromptContent> prompt = ReadPrompt(options, or_standard_input);
+  if (prompt.ok()) return *std::move(prompt);
+  std::fprintf(stderr, "deltafill: %s\n", std::string(prompt.status().message()).c_str());
+  return std::nullopt;
+}
+
 }  // namespace deltafill::client

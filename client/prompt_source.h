@@ -3,6 +3,7 @@
 #define DELTAFILL_CLIENT_PROMPT_SOURCE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -16,6 +17,9 @@ struct PromptText {
   std::string text;
 };
 using PromptContent = std::variant<PromptText, std::vector<uint32_t>>;
+
+// As ReadPrompt; none after printing why.
+std::optional<PromptContent> ReadPromptOrSay(const PromptOptions& options, bool or_standard_input);
 
 // Standard input is text if no source is named and or_standard_input is set; otherwise no source
 // means an empty token list. INVALID_ARGUMENT naming the file: unreadable, or not a whole number of

@@ -86,6 +86,22 @@ bool HaveDevice() {
   return have;
 }
 
+// The rows of o, and whether everything around them still is as it was made: 0xFF.
+void ReadRows(const DeviceMemory& o, int64_t rows, int64_t width, int64_t stride,
+              ForwardResult* result) {
+  const std::vector<uint16_t> bits = o.Read<uint16_t>();
+  result->o.resize(rows * width);
+  result->outside_untouched = true;
+  for (size_t i = 0; i < bits.size(); ++i) {
+    const int64_t row = i / stride, column = i % stride;
+    if (row < rows && column < width) {
+      result->o[row * width + column] = FromBf16Bits(bits[i]);
+    } else if (bits[i] != 0xFFFF) {
+      result->outside_untouched = false;
+    }
+  }
+}
+
 Status RunForward(const ForwardCase& c, const kernels::cuda::ForwardTuning& tuning,
                   ForwardResult* result) {
   const DeltaRuleShape& shape = c.shape;
@@ -142,17 +158,7 @@ Status RunForward(const ForwardCase& c, const kernels::cuda::ForwardTuning& tuni
   }
   CheckCuda(cudaDeviceSynchronize());
 
-  const std::vector<uint16_t> bits = o.Read<uint16_t>();
-  result->o.resize(c.rows.rows * width);
-  result->outside_untouched = true;
-  for (size_t i = 0; i < bits.size(); ++i) {
-    const int64_t row = i / o_stride, column = i % o_stride;
-    if (row < c.rows.rows && column < width) {
-      result->o[row * width + column] = FromBf16Bits(bits[i]);
-    } else if (bits[i] != 0xFFFF) {
-      result->outside_untouched = false;
-    }
-  }
+  ReadRows(o, c.rows.rows, width, o_stride, result);
   result->final_states.clear();
   result->checkpoints.clear();
   for (const DeviceMemory& state : finals) result->final_states.push_back(state.Read<float>());

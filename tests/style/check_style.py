@@ -10,6 +10,9 @@ import sys
 
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
+# The rotated loop of the chain: the compiler serialises matrix products whose accumulators cross a
+# call, so it stands in one function.
+LONG_FUNCTIONS_ALLOWED = {"kernels/cuda/ring_chain.cuh": 125}
 LINE_COLUMNS_MAX = 100
 FOLDERS = ("proto", "worker", "coordinator", "statestore", "kernels", "client", "tests")
 CODE = (".h", ".cc", ".cu", ".cuh", ".inc")
@@ -109,7 +112,7 @@ def file_faults(path, text):
     if path.suffix in CODE:
         yield from include_faults(path, top, lines)
         for start, length in function_lengths(lines):
-            if length > FUNCTION_LINES_MAX:
+            if length > LONG_FUNCTIONS_ALLOWED.get(str(path), FUNCTION_LINES_MAX):
                 yield f"{path}:{start}: function of {length} lines; the limit is {FUNCTION_LINES_MAX}"
     if path.suffix == ".h" and not path.name.endswith("-inl.h"):  # Highway re-includes those
         yield from guard_faults(path, text)
