@@ -36,7 +36,7 @@ stage_tsan() {
 
 stage_fuzz() {
   cmake --preset fuzz
-  cmake --build --preset fuzz
+  cmake --build --preset fuzz --target fuzzers
   local fuzzer name corpus seeds
   for fuzzer in build/fuzz/bin/*_fuzz; do
     name=$(basename "$fuzzer" _fuzz)
