@@ -2,7 +2,7 @@
 """Runs a benchmark and keeps its output as a result, with hardware, date and commit.
 
 Usage: record.py RESULT_FILE TITLE -- COMMAND [ARGUMENT...]
-The command prints Markdown; what it writes to standard error is shown and not kept.
+What is no Markdown table is kept as preformatted text. What the command writes to standard error is shown and not kept.
 """
 import datetime
 import os
@@ -24,6 +24,8 @@ def main():
     result_file, title = sys.argv[1:split]
     command = sys.argv[split + 1:]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    if not output.startswith("|"):
+        output = f"```\n{output}```\n"
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], check=True,
                             stdout=subprocess.PIPE, text=True).stdout.strip()
     cores = len(os.sched_getaffinity(0))

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Runs the CPU benchmarks of a release build on a quiet machine and keeps their tables in
+# tests/bench/results. TORCH_PYTHON names a python with torch for the comparison with PyTorch.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+build=build/release
+results=tests/bench/results
+export DELTAFILL_BIN=$build/bin/deltafill DELTAFILL_WORK=$build/bench
+mkdir -p "$DELTAFILL_WORK"
+record() { python3 tests/bench/record.py "$results/$1" "$2" -- "${@:3}"; }
+
+record cpu-delta-rule.md "Chunkwise delta rule on the CPU against sgemm" "$build/bin/delta_rule_bench"
+if [[ -n ${TORCH_PYTHON:-} ]]; then
+  record cpu-delta-rule-torch.md "Chunkwise delta rule against a PyTorch recurrence" \
+    "$TORCH_PYTHON" tests/bench/torch_recurrence_bench.py "$build"
+fi
+record cpu-wavefront-tiny.md "Two workers against one, preset tiny" \
+  python3 tests/bench/wavefront_bench.py tiny 400000 5
+record cpu-wavefront-small.md "Two workers against one, preset small" \
+  python3 tests/bench/wavefront_bench.py small 16384 3
+record lookup.md "A full miss of a 1 M-token lookup, 1 M stored boundaries" "$build/bin/lookup_bench"
+record store.md "State store against the raw disk" "$build/bin/store_bench"
