@@ -30,7 +30,7 @@ stage_tsan() {
   cmake --preset tsan
   cmake --build --preset tsan
   # gRPC's and RocksDB's own code is not instrumented; races inside them are not ours to judge.
-  TSAN_OPTIONS="ignore_noninstrumented_modules=1 second_deadlock_stack=1" \
+  TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions=$PWD/tests/testing/grpc_tsan.supp" \
     ctest --test-dir build/tsan --label-regex concurrency --parallel "$parallel"
 }
 
@@ -46,7 +46,7 @@ stage_fuzz() {
     seeds=build/fuzz/fuzz_seeds/$name
     mkdir -p "$corpus" "$seeds"
     "$fuzzer" -max_total_time="${DELTAFILL_FUZZ_SECONDS:-20}" -rss_limit_mb=2048 -verbosity=0 \
-      "$corpus" "$seeds"
+      -print_funcs=0 "$corpus" "$seeds"
   done
 }
 

@@ -18,5 +18,3 @@ deltafill_test(coordinator_scheduling_service_test
   SOURCES scheduling_service_test.cc attached_worker.cc
   LIBS deltafill_scheduling proto_worker deltafill_testing Threads::Threads
   LABELS core concurrency)
-set_tests_properties(coordinator_scheduling_service_test PROPERTIES ENVIRONMENT
-  "TSAN_OPTIONS=ignore_noninstrumented_modules=1 suppressions=${CMAKE_CURRENT_LIST_DIR}/callback_streams.supp")

@@ -5,7 +5,7 @@ import unittest
 
 import service
 
-LENGTH = 400_000 if not service.SLOW else 40_000
+LENGTH = 400_000 if not service.SLOW else 200_000
 
 
 class WorkerLoss(service.ServiceTest):

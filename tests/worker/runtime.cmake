@@ -6,10 +6,6 @@ function(deltafill_runtime_test name)
     LIBS deltafill_runtime deltafill_testing_fakes ${ARG_LIBS}
     LABELS ${ARG_LABELS}
     TIMEOUT 120)
-  # gRPC and protobuf are not instrumented: their inner locks would look like races.
-  set_tests_properties(${name} PROPERTIES
-    ENVIRONMENT
-    "TSAN_OPTIONS=ignore_noninstrumented_modules=1 suppressions=${CMAKE_CURRENT_LIST_DIR}/streams.supp")
 endfunction()
 
 deltafill_runtime_test(exchange_mailbox_test LABELS core concurrency)
