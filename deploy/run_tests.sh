@@ -45,8 +45,11 @@ stage_fuzz() {
     corpus=build/fuzz/corpus/$name
     seeds=build/fuzz/fuzz_seeds/$name
     mkdir -p "$corpus" "$seeds"
-    "$fuzzer" -max_total_time="${DELTAFILL_FUZZ_SECONDS:-20}" -rss_limit_mb=2048 -verbosity=0 \
-      -print_funcs=0 "$corpus" "$seeds"
+    if ! "$fuzzer" -max_total_time="${DELTAFILL_FUZZ_SECONDS:-20}" -rss_limit_mb=2048 \
+      "$corpus" "$seeds" >"build/fuzz/$name.log" 2>&1; then
+      tail -n 60 "build/fuzz/$name.log"
+      return 1
+    fi
   done
 }
 
