@@ -2,7 +2,8 @@
 """Runs a benchmark and keeps its output as a result, with hardware, date and commit.
 
 Usage: record.py RESULT_FILE TITLE -- COMMAND [ARGUMENT...]
-What is no Markdown table is kept as preformatted text. What the command writes to standard error is shown and not kept.
+What is no Markdown table is kept as preformatted text. What the command writes to standard error
+is shown and not kept.
 """
 import datetime
 import os

@@ -20,4 +20,4 @@ record cpu-wavefront-tiny.md "Two workers against one, preset tiny" \
 record cpu-wavefront-small.md "Two workers against one, preset small" \
   python3 tests/bench/wavefront_bench.py small 16384 3
 record lookup.md "A full miss of a 1 M-token lookup, 1 M stored boundaries" "$build/bin/lookup_bench"
-record store.md "State store against the raw disk" "$build/bin/store_bench"
+record store.md "State store against the raw disk" "$build/bin/store_bench" "$DELTAFILL_WORK/store"
