@@ -39,7 +39,7 @@ std::shared_ptr<grpc::Channel> ConnectInProcess(grpc::Server* server) {
 
 using Workers = std::vector<std::unique_ptr<worker::Worker>>;
 
-absl::StatusOr<Workers> StartWorkers(const ServeOptions& options, worker::ServedModel served,
+absl::StatusOr<Workers> StartWorkers(const ServeOptions& options, const worker::ServedModel& served,
                                      StateStore* store, grpc::Server* server) {
   const auto registry = std::make_shared<worker::MailboxRegistry>();
   Workers workers;
@@ -95,8 +95,7 @@ int RunServe(const ServeOptions& options) {
       coordinator::StartScheduling(ToSchedulingOptions(options.scheduling), store->get());
   if (!scheduling.ok()) return FailRole("scheduling", scheduling.status());
   const std::unique_ptr<grpc::Server> internal = StartInProcess((*scheduling)->worker_service());
-  absl::StatusOr<Workers> workers =
-      StartWorkers(options, *std::move(served), store->get(), internal.get());
+  absl::StatusOr<Workers> workers = StartWorkers(options, *served, store->get(), internal.get());
   if (!workers.ok()) return FailRole("workers", workers.status());
   const absl::Status attached = WaitAttached(*workers);
   if (!attached.ok()) return FailRole("workers", attached);

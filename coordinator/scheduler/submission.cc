@@ -41,6 +41,15 @@ absl::Status CheckPrefill(const PrefillWork& work) {
   return absl::OkStatus();
 }
 
+template <typename Work>
+PromptState NewPrompt(const Work& work, std::shared_ptr<PromptObserver> observer) {
+  PromptState prompt;
+  prompt.observer = std::move(observer);
+  prompt.fingerprint = work.fingerprint;
+  prompt.numerics = work.numerics;
+  return prompt;
+}
+
 }  // namespace
 
 absl::Status Scheduler::Admit(const ModelFingerprint& fingerprint,
@@ -75,10 +84,7 @@ absl::StatusOr<PromptNumber> Scheduler::SubmitPrefill(PrefillWork work,
                                                       std::shared_ptr<PromptObserver> observer) {
   if (absl::Status status = CheckPrefill(work); !status.ok()) return status;
   if (absl::Status status = Admit(work.fingerprint, work.numerics); !status.ok()) return status;
-  PromptState prompt;
-  prompt.observer = std::move(observer);
-  prompt.fingerprint = work.fingerprint;
-  prompt.numerics = work.numerics;
+  PromptState prompt = NewPrompt(work, std::move(observer));
   prompt.prefill = std::make_unique<PrefillState>();
   prompt.prefill->pending.insert(work.boundaries.begin(), work.boundaries.end());
   prompt.prefill->logits_pending = work.last_logits;
@@ -92,10 +98,7 @@ absl::StatusOr<PromptNumber> Scheduler::SubmitDecode(DecodeWork work,
   if (work.max_tokens == 0) return absl::InvalidArgumentError("max_tokens: must be at least 1");
   if (absl::Status status = CheckStart(work.start); !status.ok()) return status;
   if (absl::Status status = Admit(work.fingerprint, work.numerics); !status.ok()) return status;
-  PromptState prompt;
-  prompt.observer = std::move(observer);
-  prompt.fingerprint = work.fingerprint;
-  prompt.numerics = work.numerics;
+  PromptState prompt = NewPrompt(work, std::move(observer));
   prompt.single = std::make_unique<SingleWorkState>();
   prompt.single->decode = std::make_shared<const DecodeWork>(std::move(work));
   return Enqueue(std::move(prompt));
@@ -106,10 +109,7 @@ absl::StatusOr<PromptNumber> Scheduler::SubmitExport(ExportWork work,
   if (work.tokens.empty()) return absl::InvalidArgumentError("tokens: none to export the end of");
   if (absl::Status status = CheckStart(work.start); !status.ok()) return status;
   if (absl::Status status = Admit(work.fingerprint, work.numerics); !status.ok()) return status;
-  PromptState prompt;
-  prompt.observer = std::move(observer);
-  prompt.fingerprint = work.fingerprint;
-  prompt.numerics = work.numerics;
+  PromptState prompt = NewPrompt(work, std::move(observer));
   prompt.single = std::make_unique<SingleWorkState>();
   prompt.single->exported = std::make_shared<const ExportWork>(std::move(work));
   return Enqueue(std::move(prompt));
