@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/front/decode_run.h"
+#include "coordinator/front/elapsed.h"
 #include "coordinator/front/handle.h"
 #include "coordinator/front/limits.h"
 #include "coordinator/front/model_choice.h"
@@ -158,8 +159,7 @@ absl::Status Decode(FrontContext& context, const Call& call, const v1::DecodeReq
       DecodeRun(context.store, context.engine, *prompt, *ask, writer, call.cancelled).Run();
   if (!outcome.ok()) return outcome.status();
   v1::DecodeEvent last;
-  FillDone(*prompt, *outcome, std::chrono::duration<double>(Clock::now() - start).count(),
-           last.mutable_done());
+  FillDone(*prompt, *outcome, SecondsSince(start), last.mutable_done());
   return send(last) ? absl::OkStatus() : absl::CancelledError("the caller is gone");
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/front/elapsed.h"
 #include "coordinator/front/limits.h"
 #include "coordinator/front/log.h"
 #include "coordinator/front/part_leases.h"
@@ -16,10 +17,6 @@ namespace deltafill::coordinator {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 class SilentListener final : public PrefillListener {
  public:

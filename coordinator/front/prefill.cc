@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "coordinator/front/elapsed.h"
 #include "coordinator/front/limits.h"
 #include "coordinator/front/model_choice.h"
 #include "coordinator/front/operations.h"
@@ -130,8 +131,7 @@ absl::Status Prefill(FrontContext& context, const Call& call, const v1::PrefillR
   absl::StatusOr<PrefillOutcome> outcome =
       PrefillRun(context.store, context.engine, prompt, *ask, writer, call.cancelled).Run();
   if (!outcome.ok()) return outcome.status();
-  FillDone(prompt, *outcome, std::chrono::duration<double>(Clock::now() - start).count(),
-           last.mutable_done());
+  FillDone(prompt, *outcome, SecondsSince(start), last.mutable_done());
   return send(last) ? absl::OkStatus() : absl::CancelledError("the caller is gone");
 }
 

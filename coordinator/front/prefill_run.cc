@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/front/elapsed.h"
 #include "coordinator/front/limits.h"
 #include "coordinator/front/log.h"
 #include "coordinator/front/part_leases.h"
@@ -12,18 +14,12 @@
 namespace deltafill::coordinator {
 namespace {
 
-double SecondsSince(ProgressRate::Clock::time_point start) {
-  return std::chrono::duration<double>(ProgressRate::Clock::now() - start).count();
-}
-
 std::vector<uint64_t> WantedBoundaries(const PrefillAsk& ask, uint64_t final_boundary,
                                        uint64_t base) {
-  std::map<uint64_t, bool> wanted;
-  for (const RequestedBoundary& requested : ask.requested) wanted[requested.boundary] = true;
-  if (final_boundary > base) wanted[final_boundary] = true;
-  std::vector<uint64_t> boundaries;
-  for (const auto& [boundary, unused] : wanted) boundaries.push_back(boundary);
-  return boundaries;
+  std::set<uint64_t> wanted;
+  for (const RequestedBoundary& requested : ask.requested) wanted.insert(requested.boundary);
+  if (final_boundary > base) wanted.insert(final_boundary);
+  return {wanted.begin(), wanted.end()};
 }
 
 }  // namespace

@@ -47,4 +47,4 @@ target_include_directories(deltafill_kernels SYSTEM PRIVATE ${HWY_INCLUDE_DIR} $
 # Run-time dispatch picks AVX2 or AVX-512; the baseline that remains is refused by NewCpuBackend.
 target_compile_definitions(deltafill_kernels PRIVATE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4)")
 
-include(cpu/delta_rule.cmake OPTIONAL)
+include(cpu/delta_rule.cmake)

@@ -5,6 +5,9 @@
 #include "worker/model/status_steps.h"
 
 namespace deltafill::worker {
+
+// Checkpoints of the recurrence fall on the store's boundaries.
+static_assert(kernels::kBlockTokens == kBlockTokenCount);
 namespace {
 
 using kernels::MutableRows;

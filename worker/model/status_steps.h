@@ -41,6 +41,6 @@ inline absl::Status FromOperator(absl::Status status) { return status; }
 #define DELTAFILL_TRY_ASSIGN(variable, expression)        \
   auto variable##_or = (expression);                      \
   if (!variable##_or.ok()) return variable##_or.status(); \
-  auto& variable = *variable##_or
+  auto& variable = *variable##_or  // NOLINT(bugprone-macro-parentheses): it declares
 
 #endif  // DELTAFILL_WORKER_MODEL_STATUS_STEPS_H_

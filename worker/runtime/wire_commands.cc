@@ -51,33 +51,35 @@ absl::StatusOr<StateSource> SourceFromWire(const v1::RangeSource& message) {
   return source;
 }
 
+// What ranges, decodes and exports have in common: whose tokens, from which state on.
+template <typename Message, typename Command>
+absl::Status ReadWork(const Message& message, Command* command) {
+  command->attempt = FromWire(message.attempt());
+  command->first_token = message.first_token();
+  DELTAFILL_TRY_ASSIGN(tokens, TokensFromWire(message.tokens()));
+  command->tokens = std::move(tokens);
+  DELTAFILL_TRY_ASSIGN(source, SourceFromWire(message.source()));
+  command->source = std::move(source);
+  command->tenant = message.tenant();
+  return absl::OkStatus();
+}
+
 absl::StatusOr<WorkerCommand> FromWire(const v1::RunRange& message) {
   RangeCommand command;
-  command.attempt = FromWire(message.attempt());
+  DELTAFILL_TRY(ReadWork(message, &command));
   command.range = message.range();
-  command.first_token = message.first_token();
-  DELTAFILL_TRY_ASSIGN(tokens, TokensFromWire(message.tokens()));
-  command.tokens = std::move(tokens);
-  DELTAFILL_TRY_ASSIGN(source, SourceFromWire(message.source()));
-  command.source = std::move(source);
   command.hand_on = message.hand_on();
   command.next = {message.next().worker(), message.next().exchange_address()};
   for (const v1::BoundaryRequest& wanted : message.boundaries()) {
     command.boundaries.push_back({wanted.boundary(), wanted.recovery()});
   }
   command.last_logits = message.last_logits();
-  command.tenant = message.tenant();
   return command;
 }
 
 absl::StatusOr<WorkerCommand> FromWire(const v1::RunDecode& message) {
   DecodeCommand command;
-  command.attempt = FromWire(message.attempt());
-  command.first_token = message.first_token();
-  DELTAFILL_TRY_ASSIGN(tokens, TokensFromWire(message.tokens()));
-  command.tokens = std::move(tokens);
-  DELTAFILL_TRY_ASSIGN(source, SourceFromWire(message.source()));
-  command.source = std::move(source);
+  DELTAFILL_TRY(ReadWork(message, &command));
   command.max_tokens = message.max_tokens();
   command.sampling = {message.temperature(), message.top_p(), message.seed()};
   // Not set means the whole distribution.
@@ -90,19 +92,12 @@ absl::StatusOr<WorkerCommand> FromWire(const v1::RunDecode& message) {
   }
   command.stop_ids.assign(message.stop_ids().begin(), message.stop_ids().end());
   command.save_state = message.save_state();
-  command.tenant = message.tenant();
   return command;
 }
 
 absl::StatusOr<WorkerCommand> FromWire(const v1::RunExport& message) {
   ExportCommand command;
-  command.attempt = FromWire(message.attempt());
-  command.first_token = message.first_token();
-  DELTAFILL_TRY_ASSIGN(tokens, TokensFromWire(message.tokens()));
-  command.tokens = std::move(tokens);
-  DELTAFILL_TRY_ASSIGN(source, SourceFromWire(message.source()));
-  command.source = std::move(source);
-  command.tenant = message.tenant();
+  DELTAFILL_TRY(ReadWork(message, &command));
   return command;
 }
 
