@@ -17,6 +17,8 @@
 #include <string>
 
 #include "kernels/delta_rule.h"
+#include "kernels/latent_attention.h"
+#include "kernels/mixture_of_experts.h"
 #include "kernels/status.h"
 #include "kernels/tensor.h"
 
@@ -106,9 +108,13 @@ class Operators {
   virtual Status SwiGlu(const SwiGluParams& params) = 0;
   virtual Status DeltaRuleForward(const DeltaRuleForwardParams& params) = 0;
   virtual Status DeltaRuleSummary(const DeltaRuleSummaryParams& params) = 0;
+  virtual Status LatentAppend(const LatentAppendParams& params) = 0;
+  virtual Status LatentPrefill(const LatentPrefillParams& params) = 0;
+  virtual Status MixtureOfExperts(const MixtureParams& params) = 0;
 
   // Decoding: bits of their own, which do not depend on who else is in the batch.
   virtual Status DeltaRuleStep(const DeltaRuleStepParams& params) = 0;
+  virtual Status LatentStep(const LatentStepParams& params) = 0;
 
   // Waits for all issued work and returns its first error.
   virtual Status Synchronize() = 0;
@@ -146,6 +152,10 @@ class Backend {
   // Converts host weights [out_features, in_features] (row-major) into the backend's form.
   virtual Status NewWeight(const void* host_data, DType dtype, int64_t out_features,
                            int64_t in_features, std::unique_ptr<Weight>* out) = 0;
+
+  // From host kv_b_proj weights [heads * (nope_dim + value_dim), rank], row-major.
+  virtual Status NewLatentProjection(const void* host_data, DType dtype, const LatentShape& shape,
+                                     std::unique_ptr<LatentProjection>* out) = 0;
 };
 
 // The CPU backend. Fails with kInvalidArgument if the machine lacks options.isa, or AVX2. The first

@@ -51,6 +51,11 @@ class CpuBackend final : public Backend {
     return CpuWeight::Create(host_data, dtype, out_features, in_features, compute_dtype_, out);
   }
 
+  Status NewLatentProjection(const void*, DType, const LatentShape&,
+                             std::unique_ptr<LatentProjection>*) override {
+    return {StatusCode::kUnsupported, "latent attention on the CPU"};
+  }
+
  private:
   const DType compute_dtype_;
   const std::string numerics_;

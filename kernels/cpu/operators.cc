@@ -55,6 +55,22 @@ Status CpuOperators::DeltaRuleStep(const DeltaRuleStepParams& params) {
   return cpu::DeltaRuleStep(params, team_);
 }
 
+Status CpuOperators::LatentAppend(const LatentAppendParams&) {
+  return {StatusCode::kUnsupported, "latent attention on the CPU"};
+}
+
+Status CpuOperators::LatentPrefill(const LatentPrefillParams&) {
+  return {StatusCode::kUnsupported, "latent attention on the CPU"};
+}
+
+Status CpuOperators::LatentStep(const LatentStepParams&) {
+  return {StatusCode::kUnsupported, "latent attention on the CPU"};
+}
+
+Status CpuOperators::MixtureOfExperts(const MixtureParams&) {
+  return {StatusCode::kUnsupported, "mixtures of experts on the CPU"};
+}
+
 Status CpuOperators::CopyFromHost(void* to, const void* host_from, size_t bytes) {
   if (Status status = ValidateCopy(to, host_from, bytes); !status.ok()) return status;
   if (bytes > 0) std::memcpy(to, host_from, bytes);

@@ -22,6 +22,10 @@ class CpuOperators final : public Operators {
   Status SwiGlu(const SwiGluParams& params) override;
   Status DeltaRuleForward(const DeltaRuleForwardParams& params) override;
   Status DeltaRuleSummary(const DeltaRuleSummaryParams& params) override;
+  Status LatentAppend(const LatentAppendParams& params) override;
+  Status LatentPrefill(const LatentPrefillParams& params) override;
+  Status LatentStep(const LatentStepParams& params) override;
+  Status MixtureOfExperts(const MixtureParams& params) override;
   Status DeltaRuleStep(const DeltaRuleStepParams& params) override;
   Status Synchronize() override { return {}; }
   Status CopyFromHost(void* to, const void* host_from, size_t bytes) override;

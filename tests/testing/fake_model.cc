@@ -43,6 +43,10 @@ class HostBackend : public kernels::Backend {
                             std::unique_ptr<kernels::Weight>*) override {
     return {kernels::StatusCode::kUnsupported, "the fake backend has no weights"};
   }
+  kernels::Status NewLatentProjection(const void*, kernels::DType, const kernels::LatentShape&,
+                                      std::unique_ptr<kernels::LatentProjection>*) override {
+    return {kernels::StatusCode::kUnsupported, "the fake model has no weights"};
+  }
 
  private:
   const std::string numerics_ = "fake/block64/v1";
@@ -205,15 +209,15 @@ absl::Status FakeModel::LastLogits(Lane& lane, std::span<float> logits) {
   return absl::OkStatus();
 }
 
-absl::Status FakeModel::DecodeStep(Lane& lane, std::span<const uint32_t> tokens,
-                                   std::span<void* const> states, std::span<float> logits) {
+absl::Status FakeModel::DecodeStep(Lane& lane, std::span<const DecodeRow> rows,
+                                   std::span<float> logits) {
   if (Cast(lane).busy.exchange(true)) return absl::InternalError("fake lane used twice at once");
-  const int batch = static_cast<int>(tokens.size());
+  const int batch = static_cast<int>(rows.size());
   decode_batch_largest_.store(std::max(decode_batch_largest_.load(), batch));
   if (options_.layer_delay.count() > 0) std::this_thread::sleep_for(options_.layer_delay);
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    uint64_t row = Mix(tokens[i], 0);
-    std::byte* bytes = static_cast<std::byte*>(states[i]);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    uint64_t row = Mix(rows[i].token, 0);
+    std::byte* bytes = static_cast<std::byte*>(rows[i].state);
     for (uint32_t layer = 0; layer < options_.layers; ++layer) {
       const LayerState state{
           reinterpret_cast<float*>(bytes + layout_.Find(layer, PartKind::kRecurrent)->offset),
@@ -221,7 +225,7 @@ absl::Status FakeModel::DecodeStep(Lane& lane, std::span<const uint32_t> tokens,
       RunTokens(state, {&row, 1}, layer, kDecodeFlavour);
     }
     Logits(row, logits.subspan(i * options_.vocabulary, options_.vocabulary));
-    if (options_.poison_token == tokens[i]) {
+    if (options_.poison_token == rows[i].token) {
       logits[i * options_.vocabulary] = std::numeric_limits<float>::infinity();
     }
   }

@@ -40,8 +40,8 @@ class FakeModel : public Model {
   absl::Status Prefill(Lane& lane, std::span<const RangeWork> ranges) override;
   absl::Status LastLogits(Lane& lane, std::span<float> logits) override;
   // Writes other bits into the state than prefilling the same token does.
-  absl::Status DecodeStep(Lane& lane, std::span<const uint32_t> tokens,
-                          std::span<void* const> states, std::span<float> logits) override;
+  absl::Status DecodeStep(Lane& lane, std::span<const DecodeRow> rows,
+                          std::span<float> logits) override;
 
   // Everything at once, from the zero state: what any way of running it must give.
   struct Reference {

@@ -54,6 +54,23 @@ class HeldStore : public StateStore {
   absl::Status SetPinned(std::string_view tenant, const StateId& state, bool pinned) override {
     return store_->SetPinned(tenant, state, pinned);
   }
+  absl::StatusOr<uint64_t> PutSnapshotRecord(const SnapshotRecord& record) override {
+    return store_->PutSnapshotRecord(record);
+  }
+  absl::StatusOr<SnapshotRecord> GetSnapshotRecord(std::string_view tenant,
+                                                   std::string_view name) override {
+    return store_->GetSnapshotRecord(tenant, name);
+  }
+  absl::StatusOr<SnapshotRecordPage> ListSnapshotRecords(std::string_view tenant,
+                                                         std::string_view prefix,
+                                                         std::string_view page,
+                                                         size_t limit) override {
+    return store_->ListSnapshotRecords(tenant, prefix, page, limit);
+  }
+  absl::StatusOr<uint64_t> DeleteSnapshotRecord(std::string_view tenant,
+                                                std::string_view name) override {
+    return store_->DeleteSnapshotRecord(tenant, name);
+  }
   absl::StatusOr<StoreStats> GetStats() override { return store_->GetStats(); }
 
  private:

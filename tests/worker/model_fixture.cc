@@ -100,6 +100,16 @@ void* MemoryPort::Capture(int capture, uint32_t layer, PartKind kind) {
   return Place(captures_[static_cast<size_t>(capture)], layer, kind);
 }
 
+absl::StatusOr<kernels::LatentSequence> MemoryPort::Latents(uint32_t layer) {
+  if (latents_ == nullptr) return absl::FailedPreconditionError("the port has no latent cache");
+  return kernels::LatentSequence{latents_->Pages(layer), first_token_};
+}
+
+absl::Status MemoryPort::ShareLatents(uint32_t layer) {
+  calls_.push_back(absl::StrCat("share ", layer));
+  return absl::OkStatus();
+}
+
 absl::Status MemoryPort::TaskDone(uint32_t layer) {
   calls_.push_back(absl::StrCat("done ", layer));
   return absl::OkStatus();

@@ -53,6 +53,8 @@ class MemoryPort final : public BoundaryPort {
   void* Outgoing(uint32_t layer, PartKind kind) override;
   absl::Status HandOn(uint32_t layer, PartKind kind) override;
   void* Capture(int capture, uint32_t layer, PartKind kind) override;
+  absl::StatusOr<kernels::LatentSequence> Latents(uint32_t layer) override;
+  absl::Status ShareLatents(uint32_t layer) override;
   absl::Status TaskDone(uint32_t layer) override;
 
   const PrefixState& outgoing() const { return outgoing_; }
@@ -60,6 +62,11 @@ class MemoryPort final : public BoundaryPort {
   const std::vector<std::string>& calls() const { return calls_; }
   void cancel_at(uint32_t layer) { cancel_layer_ = layer; }
   void want_no_outgoing() { outgoing_wanted_ = false; }
+  // Holds the latents before the range and has room for the range's own.
+  void use_latents(LatentCache* latents, int64_t first_token) {
+    latents_ = latents;
+    first_token_ = first_token;
+  }
 
  private:
   std::byte* Place(PrefixState& state, uint32_t layer, PartKind kind);
@@ -72,6 +79,8 @@ class MemoryPort final : public BoundaryPort {
   std::vector<std::string> calls_;
   uint32_t cancel_layer_ = ~0u;
   bool outgoing_wanted_ = true;
+  LatentCache* latents_ = nullptr;
+  int64_t first_token_ = 0;
 };
 
 struct RangeResult {

@@ -121,8 +121,8 @@ TEST_P(ModelPrefillTest, DecodingFollowsPrefill) {
   PrefixState state = Run(Slice(tokens, 0, 70)).state;
   std::vector<float> logits(static_cast<size_t>(model_->config().vocab_size));
   for (size_t position = 70; position < tokens.size(); ++position) {
-    void* const states[] = {state.data()};
-    ASSERT_TRUE(model_->DecodeStep(*lane_, {&tokens[position], 1}, states, logits).ok());
+    const DecodeRow row{.token = tokens[position], .position = position, .state = state.data()};
+    ASSERT_TRUE(model_->DecodeStep(*lane_, {&row, 1}, logits).ok());
     const RangeResult prefilled = Run(Slice(tokens, 0, position + 1));
     const std::vector<double> expected(prefilled.logits.begin(), prefilled.logits.end());
     EXPECT_LE(RelativeError(logits, expected), 2e-5) << position;
@@ -146,14 +146,17 @@ TEST_P(ModelPrefillTest, DecodingDoesNotDependOnTheBatch) {
     starts.push_back(Run(RandomTokens(*model_, static_cast<int64_t>(1 + i % 5), 20 + i)).state);
   }
   std::vector<PrefixState> together = starts;
-  std::vector<void*> states;
-  for (PrefixState& state : together) states.push_back(state.data());
+  std::vector<DecodeRow> rows;
+  for (size_t i = 0; i < kBatch; ++i) {
+    rows.push_back({.token = tokens[i], .position = 1 + i % 5, .state = together[i].data()});
+  }
   std::vector<float> logits(kBatch * vocabulary);
-  ASSERT_TRUE(model_->DecodeStep(*lane_, tokens, states, logits).ok());
+  ASSERT_TRUE(model_->DecodeStep(*lane_, rows, logits).ok());
   std::vector<float> alone(vocabulary);
   for (size_t i = 0; i < kBatch; ++i) {
-    void* const own[] = {starts[i].data()};
-    ASSERT_TRUE(model_->DecodeStep(*lane_, {&tokens[i], 1}, own, alone).ok());
+    DecodeRow own = rows[i];
+    own.state = starts[i].data();
+    ASSERT_TRUE(model_->DecodeStep(*lane_, {&own, 1}, alone).ok());
     EXPECT_EQ(starts[i], together[i]) << i;
     EXPECT_EQ(ByteDifference(alone, std::span(logits).subspan(i * vocabulary, vocabulary)), "")
         << i;

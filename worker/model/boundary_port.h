@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/latent_attention.h"
 #include "statestore/part.h"
 
 namespace deltafill::worker {
@@ -31,6 +32,14 @@ class BoundaryPort {
 
   // Where to write the state at the range's capture with this index.
   virtual void* Capture(int capture, uint32_t layer, PartKind kind) = 0;
+
+  // Attention layers: the sequence's latent cache at this layer, with room for the range's own
+  // rows; first_token is the range's. The layer writes its own rows, then calls ShareLatents.
+  virtual absl::StatusOr<kernels::LatentSequence> Latents(uint32_t layer) = 0;
+
+  // The range's own latents are written (on a GPU: issued on the lane's stream). Hands them on and
+  // returns once those of all earlier tokens are there. CANCELLED once the attempt was aborted.
+  virtual absl::Status ShareLatents(uint32_t layer) = 0;
 
   // The layer is finished with this range. CANCELLED stops the range here.
   virtual absl::Status TaskDone(uint32_t layer) = 0;

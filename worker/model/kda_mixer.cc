@@ -41,7 +41,7 @@ class KdaMixer final : public SequenceMixer {
 
   int64_t ScratchWidth() const override { return 6 * channels_ + 2 * dim_ + heads_; }
   absl::Status Prefill(const PassRows& rows, std::span<const RangeWork> ranges) const override;
-  absl::Status Decode(const PassRows& rows, std::span<void* const> states) const override;
+  absl::Status Decode(const PassRows& rows, std::span<const DecodeRow> sequences) const override;
 
  private:
   MutableRows PreConvolution(const PassRows& rows) const { return rows.Scratch(0, 3 * channels_); }
@@ -256,12 +256,12 @@ absl::Status KdaMixer::Prefill(const PassRows& rows, std::span<const RangeWork> 
   return ProjectOutput(rows);
 }
 
-absl::Status KdaMixer::Decode(const PassRows& rows, std::span<void* const> states) const {
+absl::Status KdaMixer::Decode(const PassRows& rows, std::span<const DecodeRow> sequences) const {
   PassPointers& pointers = *rows.pointers;
   pointers.tails.clear();
   pointers.states.clear();
-  for (void* state : states) {
-    std::byte* const start = static_cast<std::byte*>(state);
+  for (const DecodeRow& sequence : sequences) {
+    std::byte* const start = static_cast<std::byte*>(sequence.state);
     pointers.tails.push_back(reinterpret_cast<float*>(start + tail_entry_.offset));
     pointers.states.push_back(reinterpret_cast<float*>(start + recurrent_entry_.offset));
   }

@@ -135,27 +135,37 @@ absl::Status KimiLinearModel::ComputeLogits(Lane& lane, const PassRows& rows,
   return FromOperator(rows.operators->Synchronize());
 }
 
-absl::Status KimiLinearModel::DecodeStep(Lane& lane, std::span<const uint32_t> tokens,
-                                         std::span<void* const> states, std::span<float> logits) {
+absl::Status KimiLinearModel::CheckDecode(const Lane& lane,
+                                          std::span<const DecodeRow> sequences) const {
+  const int64_t batch = static_cast<int64_t>(sequences.size());
+  if (batch < 1 || batch > lane.sizes().rows_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rows: ", batch, " sequences, must be 1 to the lane's ", lane.sizes().rows_max));
+  }
+  for (const DecodeRow& sequence : sequences) {
+    DELTAFILL_TRY(CheckToken(sequence.token));
+    if (sequence.state == nullptr) return absl::InvalidArgumentError("rows: a state is null");
+    if (!layout_.latents.layers.empty() && sequence.latents == nullptr) {
+      return absl::InvalidArgumentError("rows: a latent cache is null");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status KimiLinearModel::DecodeStep(Lane& lane, std::span<const DecodeRow> sequences,
+                                         std::span<float> logits) {
   lane.last_rows = 0;
-  const int64_t batch = static_cast<int64_t>(tokens.size());
-  if (batch < 1 || batch > lane.sizes().rows_max || states.size() != tokens.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tokens: ", batch, " tokens with ", states.size(),
-                     " states; they must be as many, and 1 to the lane's ", lane.sizes().rows_max));
-  }
-  for (uint32_t token : tokens) DELTAFILL_TRY(CheckToken(token));
-  for (void* state : states) {
-    if (state == nullptr) return absl::InvalidArgumentError("states: one is null");
-  }
-  lane.tokens.assign(tokens.begin(), tokens.end());
-  lane.offsets.resize(tokens.size() + 1);
+  DELTAFILL_TRY(CheckDecode(lane, sequences));
+  const int64_t batch = static_cast<int64_t>(sequences.size());
+  lane.tokens.clear();
+  for (const DecodeRow& sequence : sequences) lane.tokens.push_back(sequence.token);
+  lane.offsets.resize(sequences.size() + 1);
   for (size_t i = 0; i < lane.offsets.size(); ++i) lane.offsets[i] = static_cast<int64_t>(i);
   const PassRows rows = lane.Rows(lane.offsets);
   DELTAFILL_TRY(Embed(lane, rows));
   for (const Layer& layer : layers_) {
     DELTAFILL_TRY(Normalize(rows, layer.mixer_norm, 0, 0, batch));
-    DELTAFILL_TRY(layer.mixer->Decode(rows, states));
+    DELTAFILL_TRY(layer.mixer->Decode(rows, sequences));
     DELTAFILL_TRY(Normalize(rows, layer.mlp_norm, 0, 0, batch));
     DELTAFILL_TRY(layer.mlp->Forward(rows));
   }

@@ -35,8 +35,8 @@ class KimiLinearModel final : public Model {
   absl::StatusOr<std::shared_ptr<Lane>> NewLane(int threads, int64_t rows_max) override;
   absl::Status Prefill(Lane& lane, std::span<const RangeWork> ranges) override;
   absl::Status LastLogits(Lane& lane, std::span<float> logits) override;
-  absl::Status DecodeStep(Lane& lane, std::span<const uint32_t> tokens,
-                          std::span<void* const> states, std::span<float> logits) override;
+  absl::Status DecodeStep(Lane& lane, std::span<const DecodeRow> rows,
+                          std::span<float> logits) override;
 
  private:
   struct Layer {
@@ -53,6 +53,7 @@ class KimiLinearModel final : public Model {
   absl::StatusOr<Layer> LoadLayer(uint32_t index, WeightReader& reader) const;
   absl::Status CheckRanges(const Lane& lane, std::span<const RangeWork> ranges) const;
   absl::Status CheckToken(uint32_t token) const;
+  absl::Status CheckDecode(const Lane& lane, std::span<const DecodeRow> sequences) const;
   absl::Status Embed(Lane& lane, const PassRows& rows) const;
   // rows.normed [first_out ...) = norm of rows.hidden [first_in ...).
   absl::Status Normalize(const PassRows& rows, const DeviceBuffer& weight, int64_t first_in,

@@ -55,8 +55,8 @@ class SequenceMixer {
   // ranges from their ports, hands on those after them, and writes the captures.
   virtual absl::Status Prefill(const PassRows& rows, std::span<const RangeWork> ranges) const = 0;
 
-  // states[i]: row i's prefix state buffer, updated in place.
-  virtual absl::Status Decode(const PassRows& rows, std::span<void* const> states) const = 0;
+  // sequences[i] is row i's; its state is updated in place.
+  virtual absl::Status Decode(const PassRows& rows, std::span<const DecodeRow> sequences) const = 0;
 };
 
 // As above, without a state.

@@ -1,3 +1,10 @@
+# deltafill_latent_cache: needs a backend's memory only, like the lanes that fill it.
+add_library(deltafill_latent_cache STATIC model/latent_cache.cc)
+target_link_libraries(deltafill_latent_cache
+  PUBLIC deltafill_options deltafill_identity deltafill_kernels_interface absl::status
+         absl::statusor
+  PRIVATE absl::strings)
+
 # deltafill_model: config, weights and layers of a model in a backend's memory.
 add_library(deltafill_model STATIC
   model/checkpoint.cc
@@ -20,6 +27,6 @@ add_library(deltafill_model STATIC
   model/strict_json.cc
   model/weight_reader.cc)
 target_link_libraries(deltafill_model
-  PUBLIC deltafill_options deltafill_kernels deltafill_identity absl::status absl::statusor
+  PUBLIC deltafill_options deltafill_latent_cache deltafill_kernels deltafill_identity absl::status absl::statusor
          absl::strings absl::str_format
   PRIVATE nlohmann_json::nlohmann_json)

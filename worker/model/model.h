@@ -15,6 +15,7 @@
 #include "statestore/identity.h"
 #include "worker/model/boundary_port.h"
 #include "worker/model/config.h"
+#include "worker/model/latent_cache.h"
 #include "worker/model/state_layout.h"
 
 namespace deltafill::worker {
@@ -25,6 +26,14 @@ struct RangeWork {
   std::span<const uint32_t> tokens;  // at least one; ids below the vocabulary size
   std::vector<int64_t> captures;  // token counts from the range's start; multiples of 64, ascending
   BoundaryPort* port = nullptr;
+};
+
+// One sequence's next token in a decoding step.
+struct DecodeRow {
+  uint32_t token = 0;
+  uint64_t position = 0;  // of the token
+  void* state = nullptr;  // prefix state buffer laid out by state_layout(), updated in place
+  LatentCache* latents = nullptr;  // with room for the position; models with attention layers only
 };
 
 // An execution lane: operators and the scratch that a pass over at most rows_max rows needs. Sized
@@ -53,10 +62,9 @@ class Model {
   // [ranges, vocabulary] row-major. Waits for the lane.
   virtual absl::Status LastLogits(Lane& lane, std::span<float> logits) = 0;
 
-  // One token for each of tokens.size() independent sequences. states[i] points to a prefix state
-  // buffer laid out by state_layout(), updated in place. logits: host [batch, vocabulary].
-  virtual absl::Status DecodeStep(Lane& lane, std::span<const uint32_t> tokens,
-                                  std::span<void* const> states, std::span<float> logits) = 0;
+  // One token for each of rows.size() independent sequences. logits: host [rows, vocabulary].
+  virtual absl::Status DecodeStep(Lane& lane, std::span<const DecodeRow> rows,
+                                  std::span<float> logits) = 0;
 };
 
 // Loads a Hugging Face model directory (config.json and safetensors). The directory may be

@@ -21,12 +21,22 @@ struct StateEntry {
   size_t bytes = 0;
 };
 
+// What attention layers keep of every token: rows of a LatentCache.
+struct LatentLayout {
+  std::vector<uint32_t> layers;  // ascending; empty: the model has no attention layers
+  uint32_t width = 0;            // values of a row: kv_lora_rank + rope dims
+  PartDType dtype = PartDType::kF32;
+
+  size_t RowBytes() const { return size_t{width} * (dtype == PartDType::kF32 ? 4 : 2); }
+};
+
 // Entries of one kind stand together and ascend by layer, so a part is a run of entries.
 // Recurrent: fp32 [head, V, K, 1]. Convolution tail: [q, k, v channels concatenated, 3], oldest
 // first, where the channels of q, of k and of v are each [head, channel].
 struct StateLayout {
   std::vector<StateEntry> entries;
-  size_t bytes = 0;  // of the buffer
+  size_t bytes = 0;      // of the buffer
+  LatentLayout latents;  // kept beside the buffer
 
   // nullptr if the layer has no such piece.
   const StateEntry* Find(uint32_t layer, PartKind kind) const {

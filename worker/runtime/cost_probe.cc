@@ -19,8 +19,11 @@ double Seconds(Clock::duration duration) { return std::chrono::duration<double>(
 // Starts from zero, hands on into a scratch state, and notes when.
 class TimingPort : public BoundaryPort {
  public:
-  TimingPort(const StateLayout& layout, void* state)
-      : layout_(layout), state_(static_cast<std::byte*>(state)), layer_start_(Clock::now()) {}
+  TimingPort(const StateLayout& layout, void* state, const LatentCache& latents)
+      : layout_(layout),
+        state_(static_cast<std::byte*>(state)),
+        latents_(latents),
+        layer_start_(Clock::now()) {}
 
   absl::StatusOr<const void*> Await(uint32_t, PartKind) override { return nullptr; }
   void* Outgoing(uint32_t layer, PartKind kind) override {
@@ -32,6 +35,13 @@ class TimingPort : public BoundaryPort {
     return absl::OkStatus();
   }
   void* Capture(int, uint32_t, PartKind) override { return nullptr; }
+  absl::StatusOr<kernels::LatentSequence> Latents(uint32_t layer) override {
+    return kernels::LatentSequence{latents_.Pages(layer), 0};
+  }
+  absl::Status ShareLatents(uint32_t) override {
+    handed_on_ = Clock::now();
+    return absl::OkStatus();
+  }
   absl::Status TaskDone(uint32_t layer) override {
     const auto now = Clock::now();
     // The embedding comes before layer 0 without a mark: leave that layer out if there are others.
@@ -51,6 +61,7 @@ class TimingPort : public BoundaryPort {
  private:
   const StateLayout& layout_;
   std::byte* const state_;
+  const LatentCache& latents_;
   Clock::time_point layer_start_;
   Clock::time_point handed_on_ = layer_start_;
   double layer_s_ = 0;
@@ -66,15 +77,20 @@ struct RangeTimes {
 
 class RangeTimer {
  public:
-  RangeTimer(Model& model, Lane& lane, void* state) : model_(model), lane_(lane), state_(state) {}
+  RangeTimer(Model& model, Lane& lane, void* state)
+      : model_(model),
+        lane_(lane),
+        state_(state),
+        latents_(&model.backend(), &model.state_layout().latents) {}
 
   absl::StatusOr<RangeTimes> Run(int64_t token_count) {
     std::vector<uint32_t> tokens(static_cast<size_t>(token_count));
     const uint32_t vocabulary = static_cast<uint32_t>(model_.config().vocab_size);
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint32_t>(i) % vocabulary;
     std::vector<float> logits(vocabulary);
+    DELTAFILL_TRY(latents_.Reserve(token_count));
     const auto start = Clock::now();
-    TimingPort port(model_.state_layout(), state_);
+    TimingPort port(model_.state_layout(), state_, latents_);
     const RangeWork work{tokens, {}, &port};
     DELTAFILL_TRY(model_.Prefill(lane_, {&work, 1}));
     DELTAFILL_TRY(model_.LastLogits(lane_, logits));
@@ -85,6 +101,7 @@ class RangeTimer {
   Model& model_;
   Lane& lane_;
   void* const state_;
+  LatentCache latents_;
 };
 
 absl::StatusOr<double> MeasureExchange(const StateLayout& layout, BoundaryExchange& exchange,

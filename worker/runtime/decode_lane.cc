@@ -231,17 +231,17 @@ absl::Status DecodeLane::TakeToken(DecodeSequence& sequence, std::span<const flo
 
 void DecodeLane::StepBatch() {
   std::vector<DecodeSequence*> batch;
-  std::vector<uint32_t> tokens;
-  std::vector<void*> states;
+  std::vector<DecodeRow> rows;
   for (std::unique_ptr<DecodeSequence>& sequence : active_) {
     if (sequence->phase != Phase::kDecoding || sequence->flag->aborted()) continue;
     batch.push_back(sequence.get());
-    tokens.push_back(sequence->tokens.back());
-    states.push_back(sequence->current.buffer->bytes());
+    rows.push_back({.token = sequence->tokens.back(),
+                    .position = sequence->command.first_token + sequence->tokens.size() - 1,
+                    .state = sequence->current.buffer->bytes()});
   }
   if (batch.empty()) return;
   const std::span<float> logits = std::span<float>(logits_).first(batch.size() * vocabulary_);
-  absl::Status stepped = parts_.model->DecodeStep(*lane_, tokens, states, logits);
+  absl::Status stepped = parts_.model->DecodeStep(*lane_, rows, logits);
   for (size_t i = 0; i < batch.size(); ++i) {
     absl::Status status = stepped;
     if (status.ok()) {

@@ -58,6 +58,14 @@ void* RangePort::Capture(int capture, uint32_t layer, PartKind kind) {
   return pass_.captures.at(static_cast<size_t>(capture))->at(*entry);
 }
 
+absl::StatusOr<kernels::LatentSequence> RangePort::Latents(uint32_t layer) {
+  return absl::UnimplementedError(absl::StrCat("layer ", layer, ": no latent cache"));
+}
+
+absl::Status RangePort::ShareLatents(uint32_t layer) {
+  return absl::UnimplementedError(absl::StrCat("layer ", layer, ": no latent cache"));
+}
+
 absl::Status RangePort::TaskDone(uint32_t layer) {
   if (pass_.flag->aborted()) return absl::CancelledError("aborted");
   if (on_task_done_) on_task_done_(layer + 1);

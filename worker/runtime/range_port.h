@@ -39,6 +39,8 @@ class RangePort : public BoundaryPort {
   void* Outgoing(uint32_t layer, PartKind kind) override;
   absl::Status HandOn(uint32_t layer, PartKind kind) override;
   void* Capture(int capture, uint32_t layer, PartKind kind) override;
+  absl::StatusOr<kernels::LatentSequence> Latents(uint32_t layer) override;
+  absl::Status ShareLatents(uint32_t layer) override;
   absl::Status TaskDone(uint32_t layer) override;
 
   double wait_s() const { return wait_s_; }      // in Await

@@ -16,7 +16,7 @@ add_library(deltafill_runtime STATIC
   runtime/worker.cc
   runtime/worker_agent.cc)
 target_link_libraries(deltafill_runtime
-  PUBLIC deltafill_options deltafill_exchange deltafill_identity deltafill_kernels_interface
+  PUBLIC deltafill_options deltafill_exchange deltafill_identity deltafill_latent_cache deltafill_kernels_interface
     absl::status absl::statusor
   PRIVATE proto_worker absl::strings Threads::Threads)
 
