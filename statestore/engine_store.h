@@ -56,6 +56,15 @@ class EngineStore final : public StateStore {
                                     size_t limit) override;
   absl::Status Delete(std::string_view tenant, const StateId& state) override;
   absl::Status SetPinned(std::string_view tenant, const StateId& state, bool pinned) override;
+  absl::StatusOr<uint64_t> PutSnapshotRecord(const SnapshotRecord& record) override;
+  absl::StatusOr<SnapshotRecord> GetSnapshotRecord(std::string_view tenant,
+                                                   std::string_view name) override;
+  absl::StatusOr<SnapshotRecordPage> ListSnapshotRecords(std::string_view tenant,
+                                                         std::string_view prefix,
+                                                         std::string_view page,
+                                                         size_t limit) override;
+  absl::StatusOr<uint64_t> DeleteSnapshotRecord(std::string_view tenant,
+                                                std::string_view name) override;
   absl::StatusOr<StoreStats> GetStats() override;
 
   // Ends leases that ran out, removes parts that nothing holds, writes last uses down; reads all
@@ -112,14 +121,21 @@ class EngineStore final : public StateStore {
   absl::StatusOr<PutManifestOutcome> PublishAgain(Lock& lock, const Manifest& manifest);
   absl::Status Publish(Lock& lock, const Manifest& manifest);
   absl::Status Replace(Lock& lock, const Manifest& manifest, const Manifest* replaced);
-  void AddReferences(const Manifest& manifest, bool pinned);
-  void DropReferences(const Manifest& manifest, bool pinned);
+  // kept: the state is pinned, or held by a snapshot.
+  void AddReferences(const Manifest& manifest, bool kept);
+  void DropReferences(const Manifest& manifest, bool kept);
 
   // engine_store_manifest.cc
   absl::StatusOr<Manifest> ReadManifest(std::string_view tenant, const StateId& state);
   // The tenant's visible state, once nobody else is changing it; NOT_FOUND otherwise.
   absl::StatusOr<StateEntry*> WaitForState(Lock& lock, std::string_view tenant,
                                            const StateId& state);
+
+  // engine_store_snapshot.cc
+  absl::Status ChangeHolds(Lock& lock, std::string_view tenant, const StateId& state, int by);
+  uint64_t ReleaseHolds(Lock& lock, const SnapshotRecord& record);
+  uint32_t TakeAbsentHolds(const StateId& state);
+  absl::Status RebuildSnapshots();
 
   // engine_store_find.cc
   bool ProbeDeepest(std::string_view tenant, std::span<const StateId> chain,
@@ -146,6 +162,8 @@ class EngineStore final : public StateStore {
   StateTable states_;
   LeaseTable leases_;
   absl::flat_hash_map<PartId, std::string, DigestHash> damage_;  // reasons of damaged parts
+  // What records hold of states that are lost; a state that is published again takes them over.
+  absl::flat_hash_map<StateId, uint32_t, DigestHash> absent_holds_;
   std::vector<std::string> tenants_;
   std::map<std::string, uint32_t, std::less<>> tenant_indices_;
   std::map<std::string, TenantSalt, std::less<>> salts_;
@@ -160,7 +178,8 @@ class EngineStore final : public StateStore {
   std::string rebuilt_tenant_;
   std::string rebuilt_prefix_;
 
-  std::mutex salt_mutex_;  // one maker of salts at a time; taken before mutex_
+  std::mutex salt_mutex_;      // one maker of salts at a time; taken before mutex_
+  std::mutex snapshot_mutex_;  // one writer of snapshot records at a time; taken before mutex_
   std::thread sweeper_;
 };
 

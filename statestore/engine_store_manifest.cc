@@ -115,9 +115,10 @@ absl::Status EngineStore::SetPinned(std::string_view tenant, const StateId& stat
   StateEntry* idle = states_.Find(state);
   idle->busy = false;
   if (changes && status.ok()) {
+    const bool was_kept = idle->IsKept();
     idle->pinned = pinned;
-    AddReferences(*manifest, pinned);
-    DropReferences(*manifest, !pinned);
+    AddReferences(*manifest, idle->IsKept());
+    DropReferences(*manifest, was_kept);
   }
   changed_.notify_all();
   return status;

@@ -44,7 +44,8 @@ void EngineStore::Log(const std::string& line) const {
 absl::Status EngineStore::Rebuild() {
   if (absl::Status status = CheckFormat(); !status.ok()) return status;
   // Records that cannot be read are misses; the others are as good as ever.
-  for (absl::Status status : {RebuildTenants(), RebuildParts(), RebuildStates()}) {
+  for (absl::Status status :
+       {RebuildTenants(), RebuildSnapshots(), RebuildParts(), RebuildStates()}) {
     if (absl::IsDataLoss(status)) {
       Log(absl::StrCat("some records are damaged: ", status.ToString()));
     } else if (!status.ok()) {
@@ -141,6 +142,7 @@ void EngineStore::RebuildState(std::string_view key, std::string_view value) {
   entry.boundary = manifest->boundary;
   entry.tenant = AddTenant(manifest->tenant);
   entry.pinned = manifest->pinned;
+  entry.holds = TakeAbsentHolds(manifest->state);
   entry.visible = true;
   entry.last_use_us = manifest->created_unix_ms * 1000;
   states_.Add(manifest->state, entry);
@@ -152,7 +154,7 @@ void EngineStore::RebuildState(std::string_view key, std::string_view value) {
     });
     damage_[part.id] = "is missing";
   }
-  AddReferences(*manifest, manifest->pinned);
+  AddReferences(*manifest, entry.IsKept());
 }
 
 // The tenant's prefix is a hash; manifests of one tenant follow each other, so it is kept.

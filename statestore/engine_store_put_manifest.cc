@@ -76,6 +76,7 @@ absl::Status EngineStore::Publish(Lock& lock, const Manifest& manifest) {
   entry.boundary = manifest.boundary;
   entry.tenant = AddTenant(manifest.tenant);
   entry.pinned = manifest.pinned;
+  entry.holds = TakeAbsentHolds(manifest.state);
   entry.busy = true;
   states_.Touch(&entry, clock_->UnixUs());
   states_.Add(manifest.state, entry);
@@ -84,6 +85,7 @@ absl::Status EngineStore::Publish(Lock& lock, const Manifest& manifest) {
     states_.Find(manifest.state)->visible = true;
     states_.Find(manifest.state)->busy = false;
   } else {
+    if (entry.holds > 0) absent_holds_[manifest.state] = entry.holds;
     states_.Erase(manifest.state);
   }
   changed_.notify_all();
@@ -134,7 +136,8 @@ absl::StatusOr<PutManifestOutcome> EngineStore::PublishAgain(Lock& lock, const M
 
 // Writes the record and moves the references; all or nothing. The state's entry is busy.
 absl::Status EngineStore::Replace(Lock& lock, const Manifest& manifest, const Manifest* replaced) {
-  AddReferences(manifest, manifest.pinned);  // first: nothing removes the parts from here on
+  const bool kept = states_.Find(manifest.state)->IsKept();
+  AddReferences(manifest, kept);  // first: nothing removes the parts from here on
   const int64_t last_use_us = states_.Find(manifest.state)->last_use_us;
   lock.unlock();
   WriteSet writes;
@@ -144,27 +147,27 @@ absl::Status EngineStore::Replace(Lock& lock, const Manifest& manifest, const Ma
   const absl::Status status = engine_->Write(writes, Durability::kSynced);
   lock.lock();
   if (!status.ok()) {
-    DropReferences(manifest, manifest.pinned);
+    DropReferences(manifest, kept);
   } else if (replaced != nullptr) {
-    DropReferences(*replaced, replaced->pinned);
+    DropReferences(*replaced, kept);
   }
   return status;
 }
 
-void EngineStore::AddReferences(const Manifest& manifest, bool pinned) {
+void EngineStore::AddReferences(const Manifest& manifest, bool kept) {
   for (const PartRef& part : manifest.parts) {
-    parts_.Change(part.id, [pinned](PartEntry& entry) {
+    parts_.Change(part.id, [kept](PartEntry& entry) {
       ++entry.references;
-      entry.pinned_references += pinned ? 1 : 0;
+      entry.pinned_references += kept ? 1 : 0;
     });
   }
 }
 
-void EngineStore::DropReferences(const Manifest& manifest, bool pinned) {
+void EngineStore::DropReferences(const Manifest& manifest, bool kept) {
   for (const PartRef& part : manifest.parts) {
-    parts_.Change(part.id, [pinned](PartEntry& entry) {
+    parts_.Change(part.id, [kept](PartEntry& entry) {
       --entry.references;
-      entry.pinned_references -= pinned ? 1 : 0;
+      entry.pinned_references -= kept ? 1 : 0;
     });
   }
 }

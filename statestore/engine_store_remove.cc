@@ -16,6 +16,10 @@ absl::Status EngineStore::Delete(std::string_view tenant, const StateId& state) 
   Lock lock(mutex_);
   const absl::StatusOr<StateEntry*> entry = WaitForState(lock, tenant, state);
   if (!entry.ok()) return entry.status();
+  if ((*entry)->holds > 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "state ", state.ToHex(), " is held by a snapshot; it goes when that is deleted"));
+  }
   return RemoveState(lock, std::string(tenant), state, Durability::kSynced);
 }
 
@@ -24,6 +28,7 @@ absl::Status EngineStore::Delete(std::string_view tenant, const StateId& state) 
 absl::Status EngineStore::RemoveState(Lock& lock, const std::string& tenant, const StateId& state,
                                       Durability durability) {
   StateEntry* entry = states_.Find(state);
+  const bool kept = entry->IsKept();
   entry->busy = true;
   entry->visible = false;
   ++removals_;
@@ -38,12 +43,12 @@ absl::Status EngineStore::RemoveState(Lock& lock, const std::string& tenant, con
     writes.Delete(Family::kMeta, ManifestKey(tenant, state));
     writes.Delete(Family::kMeta, LastUseKey(state));
     // A damaged manifest does not tell its parts; they go at the next start.
-    if (manifest.ok()) DropReferences(*manifest, manifest->pinned);
+    if (manifest.ok()) DropReferences(*manifest, kept);
     const std::vector<PartId> parts = TakeLooseParts(kPartsPerRemoval, &writes);
     lock.unlock();
     status = engine_->Write(writes, durability);
     lock.lock();
-    if (!status.ok() && manifest.ok()) AddReferences(*manifest, manifest->pinned);
+    if (!status.ok() && manifest.ok()) AddReferences(*manifest, kept);
     FinishRemoval(parts, status.ok());
   }
   --removals_;
@@ -126,7 +131,7 @@ absl::Status EngineStore::MakeRoom(Lock& lock) {
     } else {
       return absl::ResourceExhaustedError(
           absl::StrCat("the store's budget of ", options_.budget_bytes, " bytes is full, and ",
-                       parts_.held_bytes(), " bytes are leased or of pinned states"));
+                       parts_.held_bytes(), " bytes are leased or of pinned or held states"));
     }
     if (!status.ok()) return status;
   }

@@ -24,7 +24,7 @@ enum class PartCondition : uint8_t {
 struct PartEntry {
   uint64_t bytes = 0;              // encoded; 0 if nothing of it is on disk
   uint32_t references = 0;         // manifests that name it
-  uint32_t pinned_references = 0;  // those of them that are pinned
+  uint32_t pinned_references = 0;  // those of them that are pinned or held by a snapshot
   uint32_t leases = 0;
   uint32_t generation = 0;  // new at every writing; tells a late reader that it saw old bytes
   uint16_t layer_count = 0;
@@ -76,7 +76,7 @@ class PartTable {
 
   uint64_t size() const { return entries_.size(); }
   uint64_t bytes() const { return bytes_; }
-  // Of parts that eviction cannot free: leased, being written, or of pinned states.
+  // Of parts that eviction cannot free: leased, being written, or of pinned or held states.
   uint64_t held_bytes() const { return held_bytes_; }
 
  private:

@@ -16,6 +16,13 @@ std::string Prefixed(std::string_view prefix, std::string_view rest) {
   return key;
 }
 
+std::string TenantTag(std::string_view tenant) {
+  Sha256 hasher;
+  hasher.Update(tenant);
+  const std::array<uint8_t, 32> digest = hasher.Finish();
+  return {reinterpret_cast<const char*>(digest.data()), kTenantTagBytes};
+}
+
 }  // namespace
 
 std::string SaltKey(std::string_view tenant) { return Prefixed(kSaltPrefix, tenant); }
@@ -29,10 +36,7 @@ std::string LayerKey(const PartId& id, uint32_t position) {
 }
 
 std::string ManifestKeyPrefix(std::string_view tenant) {
-  Sha256 hasher;
-  hasher.Update(tenant);
-  const std::array<uint8_t, 32> digest = hasher.Finish();
-  return Prefixed(kManifestPrefix, {reinterpret_cast<const char*>(digest.data()), kTenantTagBytes});
+  return Prefixed(kManifestPrefix, TenantTag(tenant));
 }
 
 std::string ManifestKey(std::string_view tenant, const StateId& state) {
@@ -40,6 +44,10 @@ std::string ManifestKey(std::string_view tenant, const StateId& state) {
 }
 
 std::string LastUseKey(const StateId& state) { return Prefixed(kLastUsePrefix, state.view()); }
+
+std::string SnapshotKey(std::string_view tenant, std::string_view name) {
+  return Prefixed(Prefixed(kSnapshotPrefix, TenantTag(tenant)), name);
+}
 
 absl::Status ValidateTenant(std::string_view tenant) {
   if (!tenant.empty() && tenant.size() <= kTenantBytesMax) return absl::OkStatus();

@@ -3,6 +3,7 @@
 //   's' tenant name                       salt, 32 bytes
 //   'p' part id                           1 byte: 1 if quarantined, then the encoded part header
 //   'm' tenant tag (8) state id           manifest, see EncodeManifest
+//   'n' tenant tag (8) name               snapshot record, see EncodeSnapshotRecord
 //   'u' state id                          last use, i64: microseconds since 1970
 // Family parts: part id, layer position (u32 big-endian): the layer's bytes. A layer a value, so
 // that a read of some layers does not touch the others.
@@ -28,6 +29,7 @@ inline constexpr std::string_view kSaltPrefix = "s";
 inline constexpr std::string_view kPartPrefix = "p";
 inline constexpr std::string_view kManifestPrefix = "m";
 inline constexpr std::string_view kLastUsePrefix = "u";
+inline constexpr std::string_view kSnapshotPrefix = "n";
 
 std::string SaltKey(std::string_view tenant);
 std::string PartRecordKey(const PartId& id);
@@ -36,6 +38,7 @@ std::string LayerKey(const PartId& id, uint32_t position);
 std::string ManifestKeyPrefix(std::string_view tenant);
 std::string ManifestKey(std::string_view tenant, const StateId& state);
 std::string LastUseKey(const StateId& state);
+std::string SnapshotKey(std::string_view tenant, std::string_view name);
 
 // The digest behind a key's prefix of prefix_bytes; false if the length is wrong.
 template <typename AnyDigest>

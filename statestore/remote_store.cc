@@ -12,6 +12,7 @@
 #include "statestore/records.h"
 #include "statestore/remote_parts.h"
 #include "statestore/remote_retry.h"
+#include "statestore/snapshot_record_message.h"
 #include "statestore/wire_limits.h"
 
 namespace deltafill {
@@ -180,6 +181,74 @@ class RemoteStore final : public StateStore {
     return Call(&v1::StateStoreService::Stub::SetManifestPinned, request, &response);
   }
 
+  absl::StatusOr<uint64_t> PutSnapshotRecord(const SnapshotRecord& record) override {
+    if (absl::Status status = ValidateSnapshotRecord(record); !status.ok()) return status;
+    v1::StoredSnapshotRecord request;
+    ToMessage(record, &request);
+    v1::PutSnapshotRecordResponse response;
+    int attempts = 0;
+    const absl::Status status =
+        CallWithRetries(kControlDeadline, [&](grpc::ClientContext* context) {
+          ++attempts;
+          return FromGrpcStatus(stub_->PutSnapshotRecord(context, request, &response));
+        });
+    if (status.ok()) return response.revision();
+    if (attempts == 1 || !(absl::IsAborted(status) || absl::IsAlreadyExists(status))) return status;
+    // An attempt whose answer was lost may have written it.
+    const absl::StatusOr<SnapshotRecord> there = GetSnapshotRecord(record.tenant, record.name);
+    const bool ours = there.ok() && there->summary == record.summary &&
+                      there->contents == record.contents && there->holds == record.holds;
+    if (ours) return there->revision;
+    return status;
+  }
+
+  absl::StatusOr<SnapshotRecord> GetSnapshotRecord(std::string_view tenant,
+                                                   std::string_view name) override {
+    v1::StoredSnapshotRecord response;
+    const absl::Status status = Call(&v1::StateStoreService::Stub::GetSnapshotRecord,
+                                     SnapshotRequestOf(tenant, name), &response);
+    if (!status.ok()) return status;
+    return FromMessage(response);
+  }
+
+  absl::StatusOr<SnapshotRecordPage> ListSnapshotRecords(std::string_view tenant,
+                                                         std::string_view prefix,
+                                                         std::string_view page,
+                                                         size_t limit) override {
+    v1::ListSnapshotRecordsRequest request;
+    request.set_tenant(std::string(tenant));
+    request.set_prefix(std::string(prefix));
+    request.set_page(std::string(page));
+    request.set_limit(static_cast<uint32_t>(std::min(limit, kListPageMax + 1)));
+    v1::ListSnapshotRecordsResponse response;
+    const absl::Status status =
+        Call(&v1::StateStoreService::Stub::ListSnapshotRecords, request, &response);
+    if (!status.ok()) return status;
+    SnapshotRecordPage result;
+    result.next_page = response.next_page();
+    for (const v1::StoredSnapshotRecord& message : response.records()) {
+      absl::StatusOr<SnapshotRecord> record = FromMessage(message);
+      if (!record.ok()) return record.status();
+      result.records.push_back(*std::move(record));
+    }
+    return result;
+  }
+
+  absl::StatusOr<uint64_t> DeleteSnapshotRecord(std::string_view tenant,
+                                                std::string_view name) override {
+    const v1::SnapshotRecordRequest request = SnapshotRequestOf(tenant, name);
+    v1::DeleteSnapshotRecordResponse response;
+    int attempts = 0;
+    const absl::Status status =
+        CallWithRetries(kControlDeadline, [&](grpc::ClientContext* context) {
+          ++attempts;
+          return FromGrpcStatus(stub_->DeleteSnapshotRecord(context, request, &response));
+        });
+    if (attempts > 1 && absl::IsNotFound(status)) return uint64_t{0};  // as in Delete
+    if (!status.ok()) return status;
+    return response.removed_states();
+  }
+
   absl::StatusOr<StoreStats> GetStats() override {
     v1::GetStoreStatsResponse response;
     const absl::Status status =
@@ -213,6 +282,14 @@ class RemoteStore final : public StateStore {
     v1::StoredStateRequest request;
     request.set_tenant(std::string(tenant));
     request.set_state(std::string(state.view()));
+    return request;
+  }
+
+  static v1::SnapshotRecordRequest SnapshotRequestOf(std::string_view tenant,
+                                                     std::string_view name) {
+    v1::SnapshotRecordRequest request;
+    request.set_tenant(std::string(tenant));
+    request.set_name(std::string(name));
     return request;
   }
 

@@ -9,6 +9,7 @@
 #include "proto/status_conversion.h"
 #include "statestore/manifest_message.h"
 #include "statestore/service_parts.h"
+#include "statestore/snapshot_record_message.h"
 #include "statestore/wire_limits.h"
 
 namespace deltafill {
@@ -139,6 +140,41 @@ class Service final : public v1::StateStoreService::Service {
     absl::Status status = ReadDigest(request->state(), "state", &state);
     if (status.ok()) status = store_->SetPinned(request->tenant(), state, request->pinned());
     return ToGrpcStatus(status);
+  }
+
+  grpc::Status PutSnapshotRecord(ServerContext*, const v1::StoredSnapshotRecord* request,
+                                 v1::PutSnapshotRecordResponse* response) override {
+    const absl::StatusOr<SnapshotRecord> record = FromMessage(*request);
+    if (!record.ok()) return ToGrpcStatus(record.status());
+    const absl::StatusOr<uint64_t> revision = store_->PutSnapshotRecord(*record);
+    if (revision.ok()) response->set_revision(*revision);
+    return ToGrpcStatus(revision.status());
+  }
+
+  grpc::Status GetSnapshotRecord(ServerContext*, const v1::SnapshotRecordRequest* request,
+                                 v1::StoredSnapshotRecord* response) override {
+    const absl::StatusOr<SnapshotRecord> record =
+        store_->GetSnapshotRecord(request->tenant(), request->name());
+    if (record.ok()) ToMessage(*record, response);
+    return ToGrpcStatus(record.status());
+  }
+
+  grpc::Status ListSnapshotRecords(ServerContext*, const v1::ListSnapshotRecordsRequest* request,
+                                   v1::ListSnapshotRecordsResponse* response) override {
+    const absl::StatusOr<SnapshotRecordPage> page = store_->ListSnapshotRecords(
+        request->tenant(), request->prefix(), request->page(), request->limit());
+    if (!page.ok()) return ToGrpcStatus(page.status());
+    for (const SnapshotRecord& record : page->records) ToMessage(record, response->add_records());
+    response->set_next_page(page->next_page);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status DeleteSnapshotRecord(ServerContext*, const v1::SnapshotRecordRequest* request,
+                                    v1::DeleteSnapshotRecordResponse* response) override {
+    const absl::StatusOr<uint64_t> removed =
+        store_->DeleteSnapshotRecord(request->tenant(), request->name());
+    if (removed.ok()) response->set_removed_states(*removed);
+    return ToGrpcStatus(removed.status());
   }
 
   grpc::Status GetStoreStats(ServerContext*, const v1::GetStoreStatsRequest*,

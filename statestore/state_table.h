@@ -17,10 +17,13 @@ struct StateEntry {
   int64_t last_use_us = 0;  // unique within a table: orders eviction
   uint64_t boundary = 0;    // tokens
   uint32_t tenant = 0;      // index, see EngineStore
+  uint32_t holds = 0;       // by snapshot records
   bool pinned = false;
   bool visible = false;         // false while it is being published or removed
   bool busy = false;            // one operation is changing it outside the lock; others wait
   bool last_use_dirty = false;  // newer than the engine's record
+
+  bool IsKept() const { return pinned || holds > 0; }
 };
 
 class StateTable {
@@ -35,8 +38,9 @@ class StateTable {
   // Marks it as used now; at least one microsecond after every use before.
   void Touch(StateEntry* entry, int64_t now_us);
 
-  // The visible, unpinned, idle state whose last use is the longest ago. Looks at all states once
-  // for some thousand calls: candidates are gathered in order, and dropped if used since.
+  // The visible, idle state that nothing keeps and whose last use is the longest ago. Looks at all
+  // states once for some thousand calls: candidates are gathered in order, and dropped if used
+  // since.
   std::optional<StateId> LeastRecentlyUsed();
 
   // The states used since the last call, with the time; at most limit.
@@ -49,7 +53,7 @@ class StateTable {
   };
 
   static bool Evictable(const StateEntry& entry) {
-    return entry.visible && !entry.busy && !entry.pinned;
+    return entry.visible && !entry.busy && !entry.IsKept();
   }
   void GatherCandidates();
 

@@ -28,6 +28,7 @@
 #include "absl/status/statusor.h"
 #include "statestore/identity.h"
 #include "statestore/part.h"
+#include "statestore/snapshot_records.h"
 
 namespace deltafill {
 
@@ -99,10 +100,8 @@ struct StoreStats {
   uint64_t determinism_mismatches = 0;
 };
 
-class StateStore {
+class StateStore : public SnapshotRecords {
  public:
-  virtual ~StateStore() = default;
-
   // The tenant's salt; made from the system's randomness and synced at first use. Tenant names have
   // 1 to 128 bytes; INVALID_ARGUMENT otherwise.
   virtual absl::StatusOr<TenantSalt> GetTenantSalt(std::string_view tenant) = 0;
@@ -143,7 +142,8 @@ class StateStore {
   // The tenant's states, damaged ones included; limit is 1 to kListPageMax.
   virtual absl::StatusOr<ManifestPage> List(std::string_view tenant, std::string_view page,
                                             size_t limit) = 0;
-  // NOT_FOUND as in GetManifest, but damaged states are found.
+  // NOT_FOUND as in GetManifest, but damaged states are found. FAILED_PRECONDITION if a snapshot
+  // record holds it.
   virtual absl::Status Delete(std::string_view tenant, const StateId& state) = 0;
   virtual absl::Status SetPinned(std::string_view tenant, const StateId& state, bool pinned) = 0;
   virtual absl::StatusOr<StoreStats> GetStats() = 0;

@@ -17,6 +17,9 @@ inline constexpr int kWireReceiveBytesMax = 16 << 20;
 static_assert(kChainLengthMax * sizeof(StateId) < size_t{4} << 20);
 static_assert(kPartHeaderBytesMax < size_t{4} << 20);
 static_assert(kManifestPartsMax * 64 + kLeasesPerCallMax * sizeof(uint64_t) < size_t{4} << 20);
+static_assert(kSnapshotContentsBytesMax + kSnapshotHoldsMax * 32 + kSnapshotSummaryBytesMax + 4096 <
+              size_t{4} << 20);
+static_assert(kListPageMax * (kSnapshotSummaryBytesMax + 1024) < size_t{kWireReceiveBytesMax});
 
 }  // namespace deltafill
 

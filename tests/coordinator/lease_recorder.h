@@ -52,6 +52,17 @@ class LeaseRecorder final : public StateStore {
   }
   absl::Status Delete(std::string_view, const StateId&) override { return None(); }
   absl::Status SetPinned(std::string_view, const StateId&, bool) override { return None(); }
+  absl::StatusOr<uint64_t> PutSnapshotRecord(const SnapshotRecord&) override { return None(); }
+  absl::StatusOr<SnapshotRecord> GetSnapshotRecord(std::string_view, std::string_view) override {
+    return None();
+  }
+  absl::StatusOr<SnapshotRecordPage> ListSnapshotRecords(std::string_view, std::string_view,
+                                                         std::string_view, size_t) override {
+    return None();
+  }
+  absl::StatusOr<uint64_t> DeleteSnapshotRecord(std::string_view, std::string_view) override {
+    return None();
+  }
   absl::StatusOr<StoreStats> GetStats() override { return None(); }
 
  private:
