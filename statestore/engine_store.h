@@ -45,6 +45,7 @@ class EngineStore final : public StateStore {
   absl::StatusOr<PartReceipt> PutPart(std::string_view tenant, const PartHeader& header,
                                       LayerPayloads payloads) override;
   absl::StatusOr<Part> GetPart(const PartId& id, std::span<const uint32_t> layers) override;
+  absl::StatusOr<std::vector<PartReceipt>> LeaseParts(std::span<const PartId> parts) override;
   absl::Status RenewLeases(std::span<const uint64_t> lease_ids) override;
   absl::Status ReleaseLeases(std::span<const uint64_t> lease_ids) override;
   absl::StatusOr<PutManifestOutcome> PutManifest(const Manifest& manifest,
@@ -95,6 +96,9 @@ class EngineStore final : public StateStore {
   bool IsThere(Lock& lock, const PartId& id);
   absl::Status WritePart(Lock& lock, const PartId& id, const std::string& encoded_header,
                          LayerPayloads payloads);
+
+  // engine_store_lease.cc
+  absl::Status CheckLeaseRoom(size_t more) const;
   uint64_t AddLease(const PartId& id);
   void DropLease(uint64_t lease_id);
   void DropExpiredLeases();

@@ -1,15 +1,9 @@
-// PutPart, and the leases it hands out.
+// PutPart.
 #include "absl/strings/str_cat.h"
 #include "statestore/engine_store.h"
 #include "statestore/records.h"
 
 namespace deltafill {
-namespace {
-
-constexpr size_t kLeasesMax = size_t{1} << 20;
-constexpr int64_t kLeaseMs = std::chrono::milliseconds(kLeaseDuration).count();
-
-}  // namespace
 
 absl::StatusOr<PartReceipt> EngineStore::PutPart(std::string_view tenant, const PartHeader& header,
                                                  LayerPayloads payloads) {
@@ -28,9 +22,7 @@ absl::StatusOr<PartReceipt> EngineStore::PutPart(std::string_view tenant, const 
   }
 
   Lock lock(mutex_);
-  if (leases_.size() >= kLeasesMax) {
-    return absl::ResourceExhaustedError(absl::StrCat("leases: limit ", kLeasesMax));
-  }
+  if (absl::Status status = CheckLeaseRoom(1); !status.ok()) return status;
   if (IsThere(lock, receipt.id)) {
     // What is there is read back: bytes that went bad unnoticed are replaced by the caller's.
     receipt.lease_id = AddLease(receipt.id);
@@ -93,49 +85,6 @@ absl::Status EngineStore::WritePart(Lock& lock, const PartId& id, const std::str
   }
   changed_.notify_all();
   return status;
-}
-
-uint64_t EngineStore::AddLease(const PartId& id) {
-  parts_.Change(id, [](PartEntry& entry) { ++entry.leases; });
-  return leases_.Add(id, clock_->SteadyMs() + kLeaseMs);
-}
-
-void EngineStore::DropLease(uint64_t lease_id) {
-  const std::optional<PartId> part = leases_.Remove(lease_id);
-  if (!part || parts_.Find(*part) == nullptr) return;
-  parts_.Change(*part, [](PartEntry& entry) { --entry.leases; });
-}
-
-void EngineStore::DropExpiredLeases() {
-  for (const PartId& part : leases_.RemoveExpired(clock_->SteadyMs())) {
-    parts_.Change(part, [](PartEntry& entry) { --entry.leases; });
-  }
-}
-
-absl::Status EngineStore::RenewLeases(std::span<const uint64_t> lease_ids) {
-  if (lease_ids.size() > kLeasesPerCallMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("lease_ids: ", lease_ids.size(), ", limit ", kLeasesPerCallMax));
-  }
-  Lock lock(mutex_);
-  const int64_t now_ms = clock_->SteadyMs();
-  size_t gone_count = 0;
-  for (uint64_t lease_id : lease_ids) {
-    if (!leases_.Renew(lease_id, now_ms, now_ms + kLeaseMs)) ++gone_count;
-  }
-  if (gone_count == 0) return absl::OkStatus();
-  return absl::NotFoundError(
-      absl::StrCat(gone_count, " of ", lease_ids.size(), " leases had run out"));
-}
-
-absl::Status EngineStore::ReleaseLeases(std::span<const uint64_t> lease_ids) {
-  if (lease_ids.size() > kLeasesPerCallMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("lease_ids: ", lease_ids.size(), ", limit ", kLeasesPerCallMax));
-  }
-  Lock lock(mutex_);
-  for (uint64_t lease_id : lease_ids) DropLease(lease_id);
-  return RemoveLooseParts(lock);
 }
 
 }  // namespace deltafill

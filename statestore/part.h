@@ -41,6 +41,10 @@ enum class PartKind : uint8_t {
   kLogits = 4,  // one "layer": [vocabulary] fp32, the last token's; only in exact-end exports
 };
 
+// Latents are stored in pieces that are cut at absolute multiples of this and at the boundary,
+// whatever the ranges were: prefixes that share tokens share the whole pieces.
+inline constexpr uint64_t kLatentPieceTokens = 4096;
+
 enum class PartDType : uint8_t { kF32 = 0, kBF16 = 1, kF16 = 2 };
 
 struct PartHeader {

@@ -86,4 +86,19 @@ absl::StatusOr<Part> ReceivePart(grpc::ClientReader<v1::GetPartResponse>* reader
   return part;
 }
 
+absl::StatusOr<std::vector<PartReceipt>> ReadLeasedParts(const v1::LeasePartsResponse& response,
+                                                         std::span<const PartId> asked) {
+  std::vector<PartReceipt> receipts;
+  const size_t count = static_cast<size_t>(response.parts_size());
+  bool fits = count == asked.size() && count == static_cast<size_t>(response.lease_ids_size());
+  for (size_t i = 0; fits && i < count; ++i) {
+    const v1::StoredPartRef& part = response.parts(static_cast<int>(i));
+    fits = part.id() == asked[i].view();
+    receipts.push_back({asked[i], static_cast<PartKind>(part.kind()), part.bytes(),
+                        response.lease_ids(static_cast<int>(i))});
+  }
+  if (fits) return receipts;
+  return absl::InternalError("the store leased other parts than it was asked for");
+}
+
 }  // namespace deltafill

@@ -1,4 +1,4 @@
-// The client's side of the two streaming calls. One attempt each; the caller retries.
+// The client's side of the calls about parts. One attempt each; the caller retries.
 #ifndef DELTAFILL_STATESTORE_REMOTE_PARTS_H_
 #define DELTAFILL_STATESTORE_REMOTE_PARTS_H_
 
@@ -16,6 +16,7 @@ namespace deltafill {
 
 namespace v1 {
 class GetPartResponse;
+class LeasePartsResponse;
 class PutPartRequest;
 class PutPartResponse;
 }  // namespace v1
@@ -28,6 +29,10 @@ absl::StatusOr<PartReceipt> SendPart(grpc::ClientWriter<v1::PutPartRequest>* wri
 // Finishes the call. Verifies the checksums again: UNAVAILABLE if the bytes were damaged on the
 // way.
 absl::StatusOr<Part> ReceivePart(grpc::ClientReader<v1::GetPartResponse>* reader);
+
+// INTERNAL if the answer does not fit the question.
+absl::StatusOr<std::vector<PartReceipt>> ReadLeasedParts(const v1::LeasePartsResponse& response,
+                                                         std::span<const PartId> asked);
 
 }  // namespace deltafill
 

@@ -71,6 +71,15 @@ class RemoteStore final : public StateStore {
     return part;
   }
 
+  absl::StatusOr<std::vector<PartReceipt>> LeaseParts(std::span<const PartId> parts) override {
+    v1::LeasePartsRequest request;
+    for (const PartId& part : parts) request.add_part_ids(std::string(part.view()));
+    v1::LeasePartsResponse response;
+    const absl::Status status = Call(&v1::StateStoreService::Stub::LeaseParts, request, &response);
+    if (!status.ok()) return status;
+    return ReadLeasedParts(response, parts);
+  }
+
   absl::Status RenewLeases(std::span<const uint64_t> lease_ids) override {
     v1::LeasesRequest request;
     request.mutable_lease_ids()->Add(lease_ids.begin(), lease_ids.end());

@@ -48,6 +48,11 @@ class Service final : public v1::StateStoreService::Service {
     return ToGrpcStatus(part_calls_.Get(*request, writer));
   }
 
+  grpc::Status LeaseParts(ServerContext*, const v1::LeasePartsRequest* request,
+                          v1::LeasePartsResponse* response) override {
+    return ToGrpcStatus(part_calls_.Lease(*request, response));
+  }
+
   grpc::Status RenewLeases(ServerContext*, const v1::LeasesRequest* request,
                            v1::LeasesResponse*) override {
     return ToGrpcStatus(store_->RenewLeases(ToSpan(request->lease_ids())));

@@ -88,6 +88,28 @@ absl::Status PartCalls::PutInside(const std::string& tenant, const DecodedPart& 
   return absl::OkStatus();
 }
 
+absl::Status PartCalls::Lease(const v1::LeasePartsRequest& request,
+                              v1::LeasePartsResponse* response) {
+  std::vector<PartId> ids(static_cast<size_t>(request.part_ids_size()));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const std::string& raw = request.part_ids(static_cast<int>(i));
+    if (!PartId::FromBytes(raw, &ids[i])) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("part_ids: ", raw.size(), " bytes, must be 32"));
+    }
+  }
+  const absl::StatusOr<std::vector<PartReceipt>> leased = store_->LeaseParts(ids);
+  if (!leased.ok()) return leased.status();
+  for (const PartReceipt& receipt : *leased) {
+    v1::StoredPartRef* part = response->add_parts();
+    part->set_id(std::string(receipt.id.view()));
+    part->set_kind(static_cast<uint32_t>(receipt.kind));
+    part->set_bytes(receipt.bytes);
+    response->add_lease_ids(receipt.lease_id);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PartCalls::Get(const v1::GetPartRequest& request,
                             grpc::ServerWriter<v1::GetPartResponse>* writer) {
   PartId id;

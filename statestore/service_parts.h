@@ -1,4 +1,4 @@
-// The service's two streaming calls: parts in, parts out.
+// The service's calls about parts: in, out, and leased once more.
 #ifndef DELTAFILL_STATESTORE_SERVICE_PARTS_H_
 #define DELTAFILL_STATESTORE_SERVICE_PARTS_H_
 
@@ -20,6 +20,8 @@ namespace deltafill {
 namespace v1 {
 class GetPartRequest;
 class GetPartResponse;
+class LeasePartsRequest;
+class LeasePartsResponse;
 class PutPartRequest;
 class PutPartResponse;
 }  // namespace v1
@@ -32,6 +34,7 @@ class PartCalls {
   absl::Status Put(grpc::ServerReader<v1::PutPartRequest>* reader, v1::PutPartResponse* response);
   absl::Status Get(const v1::GetPartRequest& request,
                    grpc::ServerWriter<v1::GetPartResponse>* writer);
+  absl::Status Lease(const v1::LeasePartsRequest& request, v1::LeasePartsResponse* response);
 
  private:
   absl::Status PutInside(const std::string& tenant, const DecodedPart& part,

@@ -115,6 +115,11 @@ class StateStore : public SnapshotRecords {
   // NOT_FOUND: no such part or layer. DATA_LOSS: a checksum failed and the part is now quarantined.
   virtual absl::StatusOr<Part> GetPart(const PartId& id, std::span<const uint32_t> layers) = 0;
 
+  // Fresh leases on parts that are there, one a part in the order given, so that they can be named
+  // by one more manifest. All or none: NOT_FOUND naming the first part that is absent or known to
+  // be damaged. Does not read them. At most kManifestPartsMax parts.
+  virtual absl::StatusOr<std::vector<PartReceipt>> LeaseParts(std::span<const PartId> parts) = 0;
+
   // NOT_FOUND if some had run out or never were; the others are renewed nevertheless.
   virtual absl::Status RenewLeases(std::span<const uint64_t> lease_ids) = 0;
   // Unknown ones are ignored.

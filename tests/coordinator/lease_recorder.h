@@ -38,6 +38,9 @@ class LeaseRecorder final : public StateStore {
     return None();
   }
   absl::StatusOr<Part> GetPart(const PartId&, std::span<const uint32_t>) override { return None(); }
+  absl::StatusOr<std::vector<PartReceipt>> LeaseParts(std::span<const PartId>) override {
+    return None();
+  }
   absl::StatusOr<PutManifestOutcome> PutManifest(const Manifest&,
                                                  std::span<const uint64_t>) override {
     return None();

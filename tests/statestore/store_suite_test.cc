@@ -130,6 +130,32 @@ TEST_P(StoreSuite, PuttingAPartAgainGivesAnotherLease) {
   EXPECT_TRUE(absl::IsNotFound(store_->GetPart(first->id, {}).status()));
 }
 
+TEST_P(StoreSuite, LeasingPartsAgainIsAllOrNothing) {
+  const SamplePart first(1, {0}, 10), second(2, {0}, 10);
+  const PartReceipt one = *store_->PutPart("acme", first.header, first.Payloads());
+  const PartReceipt two = *store_->PutPart("acme", second.header, second.Payloads());
+  const auto leased = store_->LeaseParts(std::vector<PartId>{two.id, one.id, two.id});
+  ASSERT_TRUE(leased.ok()) << leased.status();
+  ASSERT_EQ(leased->size(), 3u);
+  EXPECT_EQ((*leased)[0].id, two.id);
+  EXPECT_EQ((*leased)[1].bytes, one.bytes);
+  EXPECT_EQ((*leased)[1].kind, one.kind);
+  EXPECT_NE((*leased)[0].lease_id, (*leased)[2].lease_id);
+  EXPECT_TRUE(store_->ReleaseLeases(std::vector<uint64_t>{one.lease_id, two.lease_id}).ok());
+  EXPECT_TRUE(store_->GetPart(one.id, {}).ok());
+  EXPECT_TRUE(store_->ReleaseLeases(std::vector<uint64_t>{(*leased)[1].lease_id}).ok());
+  EXPECT_EQ(store_->GetStats()->parts, 1u);
+  // `two` is not leased by the call that fails.
+  const auto refused = store_->LeaseParts(std::vector<PartId>{two.id, one.id});
+  EXPECT_TRUE(absl::IsNotFound(refused.status())) << refused.status();
+  EXPECT_THAT(Message(refused.status()), HasSubstr(one.id.ToHex()));
+  EXPECT_TRUE(
+      store_->ReleaseLeases(std::vector<uint64_t>{(*leased)[0].lease_id, (*leased)[2].lease_id})
+          .ok());
+  EXPECT_EQ(store_->GetStats()->parts, 0u);
+  EXPECT_TRUE(store_->LeaseParts({})->empty());
+}
+
 TEST_P(StoreSuite, BadPartsAreRefused) {
   SamplePart part(2, {0}, 10);
   EXPECT_TRUE(absl::IsInvalidArgument(store_->PutPart("", part.header, part.Payloads()).status()));

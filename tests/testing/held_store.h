@@ -27,6 +27,9 @@ class HeldStore : public StateStore {
   absl::StatusOr<Part> GetPart(const PartId& id, std::span<const uint32_t> layers) override {
     return store_->GetPart(id, layers);
   }
+  absl::StatusOr<std::vector<PartReceipt>> LeaseParts(std::span<const PartId> parts) override {
+    return store_->LeaseParts(parts);
+  }
   absl::Status RenewLeases(std::span<const uint64_t> lease_ids) override {
     return store_->RenewLeases(lease_ids);
   }
