@@ -1,12 +1,6 @@
-# deltafill_tokenizer: text to token ids. deltafill_front: the API's services on the client port.
-add_library(deltafill_tokenizer STATIC
-  tokenizer/bytes_tokenizer.cc
-  tokenizer/tokenizer.cc)
-target_link_libraries(deltafill_tokenizer
-  PUBLIC absl::statusor
-  PRIVATE deltafill_options nlohmann_json::nlohmann_json absl::strings)
-
+# deltafill_front: the API's services on the client port.
 add_library(deltafill_front STATIC
+  front/call_runner.cc
   front/checkpoint_request.cc
   front/decode.cc
   front/decode_run.cc
@@ -37,10 +31,16 @@ add_library(deltafill_front STATIC
   front/state_tensors.cc
   front/tenant_resolver.cc
   front/tenant_salts.cc
-  front/tokenizer_shelf.cc)
+  front/tokenizer_shelf.cc
+  snapshots/checkpoint_plan.cc
+  snapshots/put_snapshot.cc
+  snapshots/snapshot_queries.cc
+  snapshots/snapshot_service.cc
+  snapshots/snapshot_upload.cc
+  snapshots/stored_snapshot.cc)
 target_compile_definitions(deltafill_front PRIVATE DELTAFILL_VERSION="${PROJECT_VERSION}")
 target_include_directories(deltafill_front PRIVATE ${XXHASH_INCLUDE_DIR})
 target_link_libraries(deltafill_front
   PUBLIC deltafill_statestore absl::status absl::statusor
-  PRIVATE deltafill_options deltafill_status_rpc deltafill_tokenizer proto_prefill gRPC::grpc++
-    gRPC::grpc++_reflection spdlog::spdlog OpenSSL::Crypto ${XXHASH_LIBRARY} absl::strings)
+  PRIVATE deltafill_options deltafill_status_rpc deltafill_tokenizer proto_prefill proto_snapshot
+    gRPC::grpc++ gRPC::grpc++_reflection spdlog::spdlog OpenSSL::Crypto ${XXHASH_LIBRARY} absl::strings)

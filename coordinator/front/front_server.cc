@@ -14,6 +14,7 @@
 #include "coordinator/front/log.h"
 #include "coordinator/front/operations.h"
 #include "coordinator/front/service.h"
+#include "coordinator/snapshots/snapshot_service.h"
 
 namespace deltafill::coordinator {
 namespace {
@@ -23,7 +24,9 @@ class FrontServerImpl final : public FrontServer {
   FrontServerImpl(std::unique_ptr<TenantResolver> resolver, StateStore& store, PromptEngine& engine)
       : resolver_(std::move(resolver)),
         context_(store, engine),
-        service_(NewPrefillService(context_, *resolver_, stopping_)) {}
+        runner_(context_, *resolver_, stopping_),
+        service_(NewPrefillService(runner_)),
+        snapshot_service_(NewSnapshotService(runner_)) {}
 
   ~FrontServerImpl() override { Stop(std::chrono::milliseconds(0)); }
 
@@ -32,6 +35,7 @@ class FrontServerImpl final : public FrontServer {
     int port = 0;
     builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(service_.get());
+    builder.RegisterService(snapshot_service_.get());
     builder.SetMaxReceiveMessageSize(kRequestBytesMax);
     builder.SetMaxSendMessageSize(kResponseBytesMax);
     builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
@@ -70,7 +74,9 @@ class FrontServerImpl final : public FrontServer {
   std::atomic<bool> stopping_ = false;
   const std::unique_ptr<TenantResolver> resolver_;
   FrontContext context_;
+  const CallRunner runner_;
   const std::unique_ptr<grpc::Service> service_;
+  const std::unique_ptr<grpc::Service> snapshot_service_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
   std::mutex stop_mutex_;

@@ -2,34 +2,15 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <algorithm>
-#include <exception>
-#include <string>
-#include <utility>
-
-#include "absl/strings/str_cat.h"
-#include "coordinator/front/limits.h"
-#include "coordinator/front/log.h"
 #include "proto/prefill.grpc.pb.h"
-#include "proto/status_conversion.h"
 
 namespace deltafill::coordinator {
 namespace {
 
-CallMetadata ReadMetadata(const grpc::ServerContext& server_context) {
-  CallMetadata metadata;
-  for (const auto& [name, value] : server_context.client_metadata()) {
-    metadata.emplace(std::string(name.data(), name.size()),
-                     std::string(value.data(), value.size()));
-  }
-  return metadata;
-}
-
 class PrefillServiceImpl final : public v1::PrefillService::Service {
  public:
-  PrefillServiceImpl(FrontContext& context, const TenantResolver& resolver,
-                     const std::atomic<bool>& stopping)
-      : context_(context), resolver_(resolver), stopping_(stopping) {}
+  explicit PrefillServiceImpl(const CallRunner& runner)
+      : context_(runner.context()), runner_(runner) {}
 
   grpc::Status Prefill(grpc::ServerContext* server_context, const v1::PrefillRequest* request,
                        grpc::ServerWriter<v1::PrefillEvent>* writer) override {
@@ -108,49 +89,17 @@ class PrefillServiceImpl final : public v1::PrefillService::Service {
 
   template <typename Operation>
   grpc::Status Run(grpc::ServerContext* server_context, const Operation& operation) {
-    absl::StatusOr<std::string> tenant = resolver_.Resolve(ReadMetadata(*server_context));
-    if (!tenant.ok()) return ToGrpcStatus(tenant.status());
-    Call call;
-    call.tenant = *std::move(tenant);
-    call.cancelled = [this, server_context] { return stopping_ || server_context->IsCancelled(); };
-    absl::Status status;
-    try {
-      status = operation(call);
-    } catch (const std::exception& exception) {
-      // No exceptions of our own; this is memory running out, or a library's.
-      LogError(absl::StrCat("a call failed with an exception: ", exception.what()));
-      status = absl::InternalError("the call failed inside the service");
-    }
-    if (status.ok()) return grpc::Status::OK;
-    if (absl::IsInternal(status) || absl::IsDataLoss(status)) {
-      LogError(absl::StrCat("a call of tenant ", call.tenant, " failed: ", status.ToString()));
-    }
-    if (absl::IsResourceExhausted(status)) AddRetryDelay(server_context);
-    if (stopping_ && absl::IsCancelled(status)) {
-      status = absl::UnavailableError("the service is stopping; retrying is safe");
-    }
-    return ToGrpcStatus(status);
-  }
-
-  // Longer, the more prompts wait already.
-  void AddRetryDelay(grpc::ServerContext* server_context) const {
-    const int64_t delay_ms =
-        std::clamp(kRetryDelayMsMin * (1 + int64_t{context_.engine.PromptsQueued()}),
-                   kRetryDelayMsMin, kRetryDelayMsMax);
-    server_context->AddTrailingMetadata("retry-delay-ms", std::to_string(delay_ms));
+    return runner_.Run(server_context, operation);
   }
 
   FrontContext& context_;
-  const TenantResolver& resolver_;
-  const std::atomic<bool>& stopping_;
+  const CallRunner& runner_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> NewPrefillService(FrontContext& context,
-                                                 const TenantResolver& resolver,
-                                                 const std::atomic<bool>& stopping) {
-  return std::make_unique<PrefillServiceImpl>(context, resolver, stopping);
+std::unique_ptr<grpc::Service> NewPrefillService(const CallRunner& runner) {
+  return std::make_unique<PrefillServiceImpl>(runner);
 }
 
 }  // namespace deltafill::coordinator

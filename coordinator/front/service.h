@@ -1,12 +1,10 @@
-// PrefillService over gRPC: resolves the tenant, calls the operation, finishes the call.
+// PrefillService over gRPC: each call runs its operation.
 #ifndef DELTAFILL_COORDINATOR_FRONT_SERVICE_H_
 #define DELTAFILL_COORDINATOR_FRONT_SERVICE_H_
 
-#include <atomic>
 #include <memory>
 
-#include "coordinator/front/operations.h"
-#include "coordinator/front/tenant_resolver.h"
+#include "coordinator/front/call_runner.h"
 
 namespace grpc {
 class Service;
@@ -14,11 +12,9 @@ class Service;
 
 namespace deltafill::coordinator {
 
-// Synchronous: each call holds one of the server's threads until it ends. All references must
-// outlive the service. Once `stopping` is true, running calls are cancelled.
-std::unique_ptr<grpc::Service> NewPrefillService(FrontContext& context,
-                                                 const TenantResolver& resolver,
-                                                 const std::atomic<bool>& stopping);
+// Synchronous: each call holds one of the server's threads until it ends. The runner must outlive
+// the service.
+std::unique_ptr<grpc::Service> NewPrefillService(const CallRunner& runner);
 
 }  // namespace deltafill::coordinator
 

@@ -1,0 +1,63 @@
+#include "coordinator/front/call_runner.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/front/limits.h"
+#include "coordinator/front/log.h"
+#include "proto/status_conversion.h"
+
+namespace deltafill::coordinator {
+namespace {
+
+CallMetadata ReadMetadata(const grpc::ServerContext& server_context) {
+  CallMetadata metadata;
+  for (const auto& [name, value] : server_context.client_metadata()) {
+    metadata.emplace(std::string(name.data(), name.size()),
+                     std::string(value.data(), value.size()));
+  }
+  return metadata;
+}
+
+}  // namespace
+
+grpc::Status CallRunner::Run(grpc::ServerContext* server_context,
+                             absl::FunctionRef<absl::Status(const Call&)> operation) const {
+  absl::StatusOr<std::string> tenant = resolver_.Resolve(ReadMetadata(*server_context));
+  if (!tenant.ok()) return ToGrpcStatus(tenant.status());
+  Call call;
+  call.tenant = *std::move(tenant);
+  call.cancelled = [this, server_context] { return stopping_ || server_context->IsCancelled(); };
+  absl::Status status;
+  try {
+    status = operation(call);
+  } catch (const std::exception& exception) {
+    // No exceptions of our own; this is memory running out, or a library's.
+    LogError(absl::StrCat("a call failed with an exception: ", exception.what()));
+    status = absl::InternalError("the call failed inside the service");
+  }
+  if (status.ok()) return grpc::Status::OK;
+  if (absl::IsInternal(status) || absl::IsDataLoss(status)) {
+    LogError(absl::StrCat("a call of tenant ", call.tenant, " failed: ", status.ToString()));
+  }
+  if (absl::IsResourceExhausted(status)) AddRetryDelay(server_context);
+  if (stopping_ && absl::IsCancelled(status)) {
+    status = absl::UnavailableError("the service is stopping; retrying is safe");
+  }
+  return ToGrpcStatus(status);
+}
+
+// Longer, the more prompts wait already.
+void CallRunner::AddRetryDelay(grpc::ServerContext* server_context) const {
+  const int64_t delay_ms =
+      std::clamp(kRetryDelayMsMin * (1 + int64_t{context_.engine.PromptsQueued()}),
+                 kRetryDelayMsMin, kRetryDelayMsMax);
+  server_context->AddTrailingMetadata("retry-delay-ms", std::to_string(delay_ms));
+}
+
+}  // namespace deltafill::coordinator
