@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/aligned_buffer.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/latent_projection.h"
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/validate.h"
 #include "kernels/cpu/weight.h"
@@ -51,9 +52,9 @@ class CpuBackend final : public Backend {
     return CpuWeight::Create(host_data, dtype, out_features, in_features, compute_dtype_, out);
   }
 
-  Status NewLatentProjection(const void*, DType, const LatentShape&,
-                             std::unique_ptr<LatentProjection>*) override {
-    return {StatusCode::kUnsupported, "latent attention on the CPU"};
+  Status NewLatentProjection(const void* host_data, DType dtype, const LatentShape& shape,
+                             std::unique_ptr<LatentProjection>* out) override {
+    return CpuLatentProjection::Create(host_data, dtype, shape, compute_dtype_, out);
   }
 
  private:

@@ -30,10 +30,22 @@ add_library(deltafill_kernels STATIC
   cpu/bf16_product.cc
   cpu/conv_tail.cc
   cpu/embedding.cc
+  cpu/expert_routing.cc
+  cpu/expert_validation.cc
   cpu/isa.cc
+  cpu/lane_scratch.cc
+  cpu/latent_append.cc
+  cpu/latent_prefill.cc
+  cpu/latent_projection.cc
+  cpu/latent_step.cc
+  cpu/latent_tiles.cc
+  cpu/latent_validation.cc
   cpu/matmul.cc
+  cpu/mixture_of_experts.cc
   cpu/operators.cc
   cpu/panel.cc
+  cpu/panel_product.cc
+  cpu/param_checks.cc
   cpu/rms_norm.cc
   cpu/short_conv.cc
   cpu/swiglu.cc

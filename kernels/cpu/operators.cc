@@ -3,6 +3,9 @@
 #include <cstring>
 
 #include "kernels/cpu/delta_rule.h"
+#include "kernels/cpu/expert_validation.h"
+#include "kernels/cpu/latent_operators.h"
+#include "kernels/cpu/latent_validation.h"
 #include "kernels/cpu/validate.h"
 
 namespace deltafill::kernels::cpu {
@@ -55,20 +58,27 @@ Status CpuOperators::DeltaRuleStep(const DeltaRuleStepParams& params) {
   return cpu::DeltaRuleStep(params, team_);
 }
 
-Status CpuOperators::LatentAppend(const LatentAppendParams&) {
-  return {StatusCode::kUnsupported, "latent attention on the CPU"};
+Status CpuOperators::LatentAppend(const LatentAppendParams& params) {
+  if (Status status = Validate(params); !status.ok()) return status;
+  cpu::LatentAppend(params, team_);
+  return {};
 }
 
-Status CpuOperators::LatentPrefill(const LatentPrefillParams&) {
-  return {StatusCode::kUnsupported, "latent attention on the CPU"};
+Status CpuOperators::LatentPrefill(const LatentPrefillParams& params) {
+  const CpuLatentProjection* projection = nullptr;
+  if (Status status = Validate(params, &projection); !status.ok()) return status;
+  return cpu::LatentPrefill(params, *projection, team_, scratch_);
 }
 
-Status CpuOperators::LatentStep(const LatentStepParams&) {
-  return {StatusCode::kUnsupported, "latent attention on the CPU"};
+Status CpuOperators::LatentStep(const LatentStepParams& params) {
+  const CpuLatentProjection* projection = nullptr;
+  if (Status status = Validate(params, &projection); !status.ok()) return status;
+  return cpu::LatentStep(params, *projection, team_, scratch_);
 }
 
-Status CpuOperators::MixtureOfExperts(const MixtureParams&) {
-  return {StatusCode::kUnsupported, "mixtures of experts on the CPU"};
+Status CpuOperators::MixtureOfExperts(const MixtureParams& params) {
+  if (Status status = Validate(params); !status.ok()) return status;
+  return cpu::MixtureOfExperts(params, team_, scratch_);
 }
 
 Status CpuOperators::CopyFromHost(void* to, const void* host_from, size_t bytes) {

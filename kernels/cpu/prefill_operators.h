@@ -8,31 +8,34 @@
 #define DELTAFILL_KERNELS_CPU_PREFILL_OPERATORS_H_
 
 #include <cstdint>
-#include <vector>
 
-#include "kernels/cpu/aligned_buffer.h"
+#include "kernels/cpu/lane_scratch.h"
 #include "kernels/cpu/thread_team.h"
 #include "kernels/cpu/weight.h"
 #include "kernels/operators.h"
 
 namespace deltafill::kernels::cpu {
 
-// Memory a lane keeps between calls: one buffer a thread, and one for what all threads read.
-struct LaneScratch {
-  explicit LaneScratch(int threads) : per_thread(static_cast<size_t>(threads)) {}
-  std::vector<AlignedBuffer> per_thread;
-  AlignedBuffer shared;
-};
-
 // kResourceExhausted if scratch cannot be had, kInternal if oneDNN fails.
 Status MatMul(const MatMulParams& params, const CpuWeight& weight, ThreadTeam& team,
               LaneScratch& scratch);
 Status ShortConv(const ShortConvParams& params, ThreadTeam& team, LaneScratch& scratch);
 
+// What a mixture of experts holds at once. Does not show in the bits.
+struct MixtureBudget {
+  int64_t choices = int64_t{1} << 17;      // rows times top_k that are routed; at least 64 rows
+  int64_t wave_bytes = int64_t{64} << 20;  // of panels in work; at least one a thread
+};
+Status MixtureOfExperts(const MixtureParams& params, ThreadTeam& team, LaneScratch& scratch,
+                        const MixtureBudget& budget = {});
+
 void Embedding(const EmbeddingParams& params, const CpuWeight& table, ThreadTeam& team);
 void RmsNorm(const RmsNormParams& params, ThreadTeam& team);
 void SwiGlu(const SwiGluParams& params, ThreadTeam& team);
 void ConvTail(const ConvTailParams& params);
+
+// Rows [begin, end) of the operator, on the calling thread.
+void RmsNormOfRows(const RmsNormParams& params, int64_t begin, int64_t end);
 
 // Row r of a view.
 inline const float* RowOf(const ConstRows& rows, int64_t r) {

@@ -92,10 +92,13 @@ namespace deltafill::kernels::cpu {
 
 HWY_EXPORT(RmsNormRows);
 
+void RmsNormOfRows(const RmsNormParams& params, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(RmsNormRows)(params, begin, end);
+}
+
 void RmsNorm(const RmsNormParams& params, ThreadTeam& team) {
-  ForRowPieces(params.rows, params.groups * params.width, team, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(RmsNormRows)(params, begin, end);
-  });
+  ForRowPieces(params.rows, params.groups * params.width, team,
+               [&](int64_t begin, int64_t end) { RmsNormOfRows(params, begin, end); });
 }
 
 }  // namespace deltafill::kernels::cpu

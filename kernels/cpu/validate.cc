@@ -1,74 +1,9 @@
 #include "kernels/cpu/validate.h"
 
+#include "kernels/cpu/param_checks.h"
 #include "kernels/cpu/weight.h"
 
 namespace deltafill::kernels::cpu {
-namespace {
-
-// Runs `check`, a Status, and returns it from the enclosing function unless OK.
-#define DELTAFILL_CHECK(check)                                \
-  do {                                                        \
-    if (Status status = (check); !status.ok()) return status; \
-  } while (false)
-
-Status CheckRange(const char* field, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return {};
-  return InvalidArgument(std::string(field) + ": " + std::to_string(value) + " is not in [" +
-                         std::to_string(low) + ", " + std::to_string(high) + "]");
-}
-
-Status CheckNotNull(const char* field, const void* pointer) {
-  if (pointer != nullptr) return {};
-  return InvalidArgument(std::string(field) + ": is null");
-}
-
-bool IsKnown(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
-}
-
-// Rows that an operator reads or writes. No rows: nothing but the dtype is looked at.
-Status CheckRows(const char* field, const ConstRows& rows, int64_t count, int64_t width) {
-  if (!IsKnown(rows.dtype)) {
-    return InvalidArgument(std::string(field) + ".dtype: " +
-                           std::to_string(static_cast<int>(rows.dtype)) + " is not a DType");
-  }
-  if (rows.dtype != DType::kF32) {
-    return {StatusCode::kUnsupported,
-            std::string(field) + ".dtype: the CPU backend's activations are fp32"};
-  }
-  if (count == 0) return {};
-  if (rows.data == nullptr) return InvalidArgument(std::string(field) + ".data: is null");
-  if (reinterpret_cast<uintptr_t>(rows.data) % alignof(float) != 0) {
-    return InvalidArgument(std::string(field) + ".data: is not aligned to 4 bytes");
-  }
-  if (rows.row_stride < width) {
-    return InvalidArgument(std::string(field) + ".row_stride: " + std::to_string(rows.row_stride) +
-                           " is less than the width " + std::to_string(width));
-  }
-  return {};
-}
-
-Status CheckWeight(const char* field, const Weight* weight, const CpuWeight** out) {
-  DELTAFILL_CHECK(CheckNotNull(field, weight));
-  *out = dynamic_cast<const CpuWeight*>(weight);
-  if (*out != nullptr) return {};
-  return InvalidArgument(std::string(field) + ": was not made by a CPU backend");
-}
-
-Status CheckOffsets(SequenceOffsets offsets) {
-  if (offsets.empty()) return InvalidArgument("offsets: is empty; must have sequences + 1 entries");
-  if (offsets.front() != 0) {
-    return InvalidArgument("offsets[0]: " + std::to_string(offsets.front()) + " is not 0");
-  }
-  for (size_t i = 1; i < offsets.size(); ++i) {
-    if (offsets[i] >= offsets[i - 1]) continue;
-    return InvalidArgument("offsets[" + std::to_string(i) + "]: " + std::to_string(offsets[i]) +
-                           " is less than the entry before, " + std::to_string(offsets[i - 1]));
-  }
-  return CheckRange("offsets.back()", offsets.back(), 0, kRowsMax);
-}
-
-}  // namespace
 
 Status OutOfMemory(const std::string& what, size_t bytes) {
   return {StatusCode::kResourceExhausted,
@@ -166,7 +101,5 @@ Status ValidateCopy(const void* to, const void* from, size_t bytes) {
   DELTAFILL_CHECK(CheckNotNull("to", to));
   return CheckNotNull("from", from);
 }
-
-#undef DELTAFILL_CHECK
 
 }  // namespace deltafill::kernels::cpu
