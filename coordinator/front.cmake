@@ -1,11 +1,4 @@
-# deltafill_tokenizer: text to token ids. deltafill_front: the API's services on the client port.
-add_library(deltafill_tokenizer STATIC
-  tokenizer/bytes_tokenizer.cc
-  tokenizer/tokenizer.cc)
-target_link_libraries(deltafill_tokenizer
-  PUBLIC absl::statusor
-  PRIVATE deltafill_options nlohmann_json::nlohmann_json absl::strings)
-
+# deltafill_front: the API's services on the client port.
 add_library(deltafill_front STATIC
   front/call_runner.cc
   front/checkpoint_request.cc

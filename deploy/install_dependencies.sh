@@ -9,6 +9,8 @@ packages=(
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
   librocksdb-dev libabsl-dev libspdlog-dev libcli11-dev nlohmann-json3-dev
   libxxhash-dev libssl-dev libjemalloc-dev libdnnl-dev libhwy-dev
+  libpcre2-dev libutf8proc-dev
+  libgit2-dev
   # tests and benchmarks
   libgtest-dev libgmock-dev libbenchmark-dev
 )

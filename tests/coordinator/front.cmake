@@ -5,8 +5,6 @@ target_link_libraries(coordinator_front_fixture
 deltafill_test(coordinator_handle_test SOURCES handle_test.cc LIBS deltafill_front LABELS core)
 deltafill_test(coordinator_tenant_resolver_test SOURCES tenant_resolver_test.cc
   LIBS deltafill_front LABELS core)
-deltafill_test(coordinator_tokenizer_test SOURCES tokenizer_test.cc
-  LIBS deltafill_tokenizer LABELS core)
 deltafill_test(coordinator_layout_test SOURCES layout_test.cc LIBS deltafill_front LABELS core)
 deltafill_test(coordinator_front_request_test SOURCES front_request_test.cc
   LIBS coordinator_front_fixture LABELS core)

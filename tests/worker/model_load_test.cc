@@ -208,5 +208,30 @@ TEST(TokenizerFileTest, KindAndFaults) {
   }
 }
 
+TEST(TokenizerFileTest, WhatTheDirectoryHolds) {
+  TemporaryDirectory directory;
+  WriteFile(directory.path() + "/tokenizer.json", "{\"model\": {}}");
+  auto file = ReadTokenizerFile(directory.path());
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->kind, "huggingface");
+  EXPECT_EQ(file->contents, "{\"model\": {}}");
+  WriteFile(directory.path() + "/tiktoken.model", "IQ== 0\n");
+  file = ReadTokenizerFile(directory.path());
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->kind, "tiktoken");
+  EXPECT_EQ(file->contents, "deltafill.tiktoken.1\n0\nIQ== 0\n");
+  WriteFile(directory.path() + "/tokenizer_config.json", "{\"a\": 1}");
+  file = ReadTokenizerFile(directory.path());
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->contents, "deltafill.tiktoken.1\n8\n{\"a\": 1}IQ== 0\n");
+  std::filesystem::resize_file(directory.path() + "/tiktoken.model", kTokenizerBytesMax);
+  EXPECT_THAT(std::string(ReadTokenizerFile(directory.path()).status().message()),
+              HasSubstr("tiktoken.model: over"));
+  WriteFile(directory.path() + "/" + kTokenizerFileName, "{\"kind\": \"bytes\"}");
+  file = ReadTokenizerFile(directory.path());
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->kind, "bytes") << "deltafill's own file comes first";
+}
+
 }  // namespace
 }  // namespace deltafill::test

@@ -25,6 +25,7 @@ add_library(deltafill_model STATIC
   model/safetensors_writer.cc
   model/state_layout.cc
   model/strict_json.cc
+  model/tokenizer_file.cc
   model/weight_reader.cc)
 target_link_libraries(deltafill_model
   PUBLIC deltafill_options deltafill_latent_cache deltafill_kernels deltafill_identity absl::status absl::statusor

@@ -17,6 +17,7 @@
 #include "worker/model/config.h"
 #include "worker/model/latent_cache.h"
 #include "worker/model/state_layout.h"
+#include "worker/model/tokenizer_file.h"
 
 namespace deltafill::worker {
 
@@ -73,13 +74,6 @@ class Model {
 // a layer is of a kind that is not there.
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& directory,
                                                  std::shared_ptr<kernels::Backend> backend);
-
-// The file the directory's tokenizer is made from: kind ("bytes") and contents; kind "" if none.
-struct TokenizerFile {
-  std::string kind;
-  std::string contents;
-};
-absl::StatusOr<TokenizerFile> ReadTokenizerFile(const std::string& directory);
 
 }  // namespace deltafill::worker
 

@@ -10,8 +10,8 @@
 namespace deltafill::worker {
 
 // Says how text becomes token ids: {"kind": "bytes", "special_tokens": {"<eos>": 257, ...}}. Kind
-// "bytes": token id b is the byte b; special tokens have ids from 256 on and are no text. A
-// directory without this file serves token ids only.
+// "bytes": token id b is the byte b; special tokens have ids from 256 on and are no text. See
+// tokenizer_file.h for the other files that a tokenizer can be made from.
 inline constexpr char kTokenizerFileName[] = "deltafill_tokenizer.json";
 
 // config.json. NOT_FOUND if it is missing, INVALID_ARGUMENT naming directory, key and limit.
