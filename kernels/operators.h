@@ -41,6 +41,9 @@ struct MatMulParams {
   MutableRows y;                // [rows, out]; does not overlap x
   int64_t rows = 0;
   bool accumulate = false;  // y += instead of y =: the residual connection
+  // A decoding step's few rows, where reading the weights is what counts: bits of its own, which do
+  // not depend on the other rows either. A backend may treat it like any product.
+  bool step = false;
 };
 
 // Causal depthwise convolution of kernel size 4 followed by SiLU; no bias.

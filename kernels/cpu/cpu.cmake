@@ -41,6 +41,7 @@ add_library(deltafill_kernels STATIC
   cpu/latent_tiles.cc
   cpu/latent_validation.cc
   cpu/matmul.cc
+  cpu/matmul_step.cc
   cpu/mixture_of_experts.cc
   cpu/operators.cc
   cpu/panel.cc

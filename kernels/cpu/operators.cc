@@ -20,6 +20,9 @@ Status CpuOperators::Embedding(const EmbeddingParams& params) {
 Status CpuOperators::MatMul(const MatMulParams& params) {
   const CpuWeight* weight = nullptr;
   if (Status status = Validate(params, &weight); !status.ok()) return status;
+  if (params.step && weight->compute_dtype() == DType::kF32) {
+    return cpu::MatMulStep(params, *weight, team_, scratch_);
+  }
   return cpu::MatMul(params, *weight, team_, scratch_);
 }
 

@@ -19,6 +19,9 @@ namespace deltafill::kernels::cpu {
 // kResourceExhausted if scratch cannot be had, kInternal if oneDNN fails.
 Status MatMul(const MatMulParams& params, const CpuWeight& weight, ThreadTeam& team,
               LaneScratch& scratch);
+// fp32 weights only.
+Status MatMulStep(const MatMulParams& params, const CpuWeight& weight, ThreadTeam& team,
+                  LaneScratch& scratch);
 Status ShortConv(const ShortConvParams& params, ThreadTeam& team, LaneScratch& scratch);
 
 // What a mixture of experts holds at once. Does not show in the bits.

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,58 @@ void BM_MatMul(benchmark::State& state) {
   state.counters["of_sgemm"] =
       benchmark::Counter(flops / (LargeProductRate() * threads), benchmark::Counter::kIsRate);
 }
+
+// Bytes a second that this thread reads from memory, best of five passes over 512 MiB.
+double ReadRate() {
+  static const double rate = [] {
+    const std::vector<uint64_t> memory(size_t{64} << 20, 1);
+    double best_s = 1e9;
+    for (int i = 0; i < 5; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      benchmark::DoNotOptimize(std::accumulate(memory.begin(), memory.end(), uint64_t{0}));
+      best_s = std::min(
+          best_s, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    return static_cast<double>(memory.size() * sizeof(uint64_t)) / best_s;
+  }();
+  return rate;
+}
+
+// A decoding step's product: limited by reading the weights, 256 MiB here so that caches don't
+// help.
+void BM_MatMulStep(benchmark::State& state) {
+  constexpr int64_t kOut = 16384;
+  constexpr int64_t kIn = 4096;
+  const int64_t rows = state.range(0);
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Operators> lane;
+  std::unique_ptr<Weight> weight;
+  const std::vector<float> w(static_cast<size_t>(kOut * kIn), 0.01f);
+  const std::vector<float> x(static_cast<size_t>(rows * kIn), 0.5f);
+  std::vector<float> y(static_cast<size_t>(rows * kOut));
+  Status status = NewCpuBackend({}, &backend);
+  if (status.ok()) status = backend->NewOperators(1, &lane);
+  if (status.ok()) status = backend->NewWeight(w.data(), DType::kF32, kOut, kIn, &weight);
+  if (!status.ok()) return state.SkipWithError(status.message().c_str());
+  const MatMulParams params{.x = {x.data(), DType::kF32, kIn},
+                            .weight = weight.get(),
+                            .y = {y.data(), DType::kF32, kOut},
+                            .rows = rows,
+                            .step = state.range(1) != 0};
+  for (auto _ : state) {
+    status = lane->MatMul(params);
+    if (!status.ok()) return state.SkipWithError(status.message().c_str());
+  }
+  const double bytes = static_cast<double>(kOut * kIn) * sizeof(float);
+  state.counters["of_read"] = benchmark::Counter(
+      bytes * static_cast<double>(state.iterations()) / ReadRate(), benchmark::Counter::kIsRate);
+}
+
+BENCHMARK(BM_MatMulStep)
+    ->ArgNames({"rows", "step"})
+    ->ArgsProduct({{1, 8, 64}, {0, 1}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 BENCHMARK(BM_MatMul)
     ->ArgNames({"out", "in", "threads", "bf16"})

@@ -22,7 +22,8 @@ constexpr Shape kShapes[] = {{1, 1},     {1, 300},   {3, 1},      {32, 256},  {1
                              {129, 385}, {511, 64},  {512, 1000}, {513, 97},  {600, 129},
                              {64, 2304}, {1024, 40}, {1025, 768}, {100, 4100}};
 
-class CpuMatMulTest : public CpuBackendTest {
+// The parameter: as a decoding step.
+class CpuMatMulTest : public CpuBackendTest, public ::testing::WithParamInterface<bool> {
  protected:
   std::vector<float> Multiply(const Weight& weight, std::span<const float> x, int64_t rows,
                               int threads, std::span<const float> bias = {},
@@ -35,14 +36,15 @@ class CpuMatMulTest : public CpuBackendTest {
                                                  .bias = bias.empty() ? nullptr : bias.data(),
                                                  .y = y,
                                                  .rows = rows,
-                                                 .accumulate = !y_before.empty()});
+                                                 .accumulate = !y_before.empty(),
+                                                 .step = GetParam()});
     EXPECT_TRUE(status.ok()) << status.message();
     EXPECT_TRUE(y.SurroundingsIntact());
     return y.Dense();
   }
 };
 
-TEST_F(CpuMatMulTest, MatchesFloat64) {
+TEST_P(CpuMatMulTest, MatchesFloat64) {
   Random random(1);
   for (const Shape& shape : kShapes) {
     const int64_t rows = random.Integer(1, 140);
@@ -63,7 +65,7 @@ TEST_F(CpuMatMulTest, MatchesFloat64) {
   }
 }
 
-TEST_F(CpuMatMulTest, BitsOfARowDependOnNothingElse) {
+TEST_P(CpuMatMulTest, BitsOfARowDependOnNothingElse) {
   Random random(2);
   for (const Shape& shape : kShapes) {
     const auto w = random.NormalVector(shape.out * shape.in, 0.05);
@@ -84,7 +86,7 @@ TEST_F(CpuMatMulTest, BitsOfARowDependOnNothingElse) {
   }
 }
 
-TEST_F(CpuMatMulTest, AccumulatingIsTheProductAddedExactly) {
+TEST_P(CpuMatMulTest, AccumulatingIsTheProductAddedExactly) {
   Random random(3);
   const auto w = random.NormalVector(70 * 300);
   const auto x = random.NormalVector(80 * 300);
@@ -96,7 +98,7 @@ TEST_F(CpuMatMulTest, AccumulatingIsTheProductAddedExactly) {
 }
 
 // A neighbour's NaN must stay in its own row: panels share library calls, never sums.
-TEST_F(CpuMatMulTest, NonFiniteRowsStayAlone) {
+TEST_P(CpuMatMulTest, NonFiniteRowsStayAlone) {
   Random random(4);
   const auto weight = NewWeight(random.NormalVector(40 * 65), 40, 65);
   auto x = random.NormalVector(100 * 65);
@@ -114,7 +116,7 @@ TEST_F(CpuMatMulTest, NonFiniteRowsStayAlone) {
   }
 }
 
-TEST_F(CpuMatMulTest, LargeAndTinyValuesStayFinite) {
+TEST_P(CpuMatMulTest, LargeAndTinyValuesStayFinite) {
   for (float scale : {1e-30f, 1e-18f, 1e17f}) {
     Random random(5);
     const auto w = random.NormalVector(33 * 100);
@@ -125,7 +127,7 @@ TEST_F(CpuMatMulTest, LargeAndTinyValuesStayFinite) {
   }
 }
 
-TEST_F(CpuMatMulTest, WeightsComeFromEveryDtype) {
+TEST_P(CpuMatMulTest, WeightsComeFromEveryDtype) {
   Random random(6);
   constexpr int64_t kOut = 530;
   constexpr int64_t kIn = 70;
@@ -157,11 +159,14 @@ TEST_F(CpuMatMulTest, WeightsComeFromEveryDtype) {
   check(fp16, DType::kF16, from_fp16);
 }
 
-TEST_F(CpuMatMulTest, NoRowsIsNothingToDo) {
+TEST_P(CpuMatMulTest, NoRowsIsNothingToDo) {
   Random random(7);
   const auto weight = NewWeight(random.NormalVector(6), 2, 3);
   EXPECT_TRUE(Lane(2)->MatMul({.weight = weight.get()}).ok());
 }
+
+INSTANTIATE_TEST_SUITE_P(PanelsAndSteps, CpuMatMulTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Step" : "Panels"; });
 
 }  // namespace
 }  // namespace deltafill::kernels

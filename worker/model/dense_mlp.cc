@@ -29,8 +29,11 @@ class DenseMlp final : public LayerMlp {
   absl::Status Forward(const PassRows& rows) const override {
     const MutableRows gate_up = rows.Scratch(0, 2 * intermediate_);
     const MutableRows product = rows.Scratch(2 * intermediate_, intermediate_);
-    DELTAFILL_TRY(rows.operators->MatMul(
-        {.x = rows.normed, .weight = gate_up_.get(), .y = gate_up, .rows = rows.rows}));
+    DELTAFILL_TRY(rows.operators->MatMul({.x = rows.normed,
+                                          .weight = gate_up_.get(),
+                                          .y = gate_up,
+                                          .rows = rows.rows,
+                                          .step = rows.step}));
     DELTAFILL_TRY(rows.operators->SwiGlu({.gate = gate_up,
                                           .up = ColumnsFrom(gate_up, intermediate_),
                                           .y = product,
@@ -40,7 +43,8 @@ class DenseMlp final : public LayerMlp {
                                           .weight = down_.get(),
                                           .y = rows.hidden,
                                           .rows = rows.rows,
-                                          .accumulate = true}));
+                                          .accumulate = true,
+                                          .step = rows.step}));
     return absl::OkStatus();
   }
 

@@ -130,8 +130,11 @@ kernels::DeltaRuleInputs KdaMixer::RuleInputs(const PassRows& rows) const {
 }
 
 absl::Status KdaMixer::ProjectInputs(const PassRows& rows) const {
-  return FromOperator(rows.operators->MatMul(
-      {.x = rows.normed, .weight = qkv_.get(), .y = PreConvolution(rows), .rows = rows.rows}));
+  return FromOperator(rows.operators->MatMul({.x = rows.normed,
+                                              .weight = qkv_.get(),
+                                              .y = PreConvolution(rows),
+                                              .rows = rows.rows,
+                                              .step = rows.step}));
 }
 
 absl::Status KdaMixer::WriteTail(const PassRows& rows, size_t range, int64_t tokens,
@@ -182,14 +185,21 @@ absl::Status KdaMixer::CaptureTails(const PassRows& rows, std::span<const RangeW
 // After the convolution: f and the output gate take the place of the rows it has read.
 absl::Status KdaMixer::ProjectGates(const PassRows& rows) const {
   const MutableRows low_rank = LowRank(rows);
-  DELTAFILL_TRY(rows.operators->MatMul(
-      {.x = rows.normed, .weight = low_rank_.get(), .y = low_rank, .rows = rows.rows}));
-  DELTAFILL_TRY(rows.operators->MatMul(
-      {.x = low_rank, .weight = decay_.get(), .y = DecayInput(rows), .rows = rows.rows}));
+  DELTAFILL_TRY(rows.operators->MatMul({.x = rows.normed,
+                                        .weight = low_rank_.get(),
+                                        .y = low_rank,
+                                        .rows = rows.rows,
+                                        .step = rows.step}));
+  DELTAFILL_TRY(rows.operators->MatMul({.x = low_rank,
+                                        .weight = decay_.get(),
+                                        .y = DecayInput(rows),
+                                        .rows = rows.rows,
+                                        .step = rows.step}));
   return FromOperator(rows.operators->MatMul({.x = ColumnsFrom(low_rank, dim_),
                                               .weight = gate_.get(),
                                               .y = OutputGate(rows),
-                                              .rows = rows.rows}));
+                                              .rows = rows.rows,
+                                              .step = rows.step}));
 }
 
 absl::Status KdaMixer::RunRule(const PassRows& rows, std::span<const RangeWork> ranges) const {
@@ -238,7 +248,8 @@ absl::Status KdaMixer::ProjectOutput(const PassRows& rows) const {
                                               .weight = output_.get(),
                                               .y = rows.hidden,
                                               .rows = rows.rows,
-                                              .accumulate = true}));
+                                              .accumulate = true,
+                                              .step = rows.step}));
 }
 
 absl::Status KdaMixer::Prefill(const PassRows& rows, std::span<const RangeWork> ranges) const {

@@ -127,7 +127,8 @@ absl::Status KimiLinearModel::ComputeLogits(Lane& lane, const PassRows& rows,
     DELTAFILL_TRY(rows.operators->MatMul({.x = RowsFrom(rows.normed, first),
                                           .weight = head,
                                           .y = {lane.logits(), kernels::DType::kF32, vocabulary},
-                                          .rows = count}));
+                                          .rows = count,
+                                          .step = rows.step}));
     DELTAFILL_TRY(
         rows.operators->CopyToHost(logits.data() + first * vocabulary, lane.logits(),
                                    static_cast<size_t>(count * vocabulary) * sizeof(float)));
@@ -161,7 +162,8 @@ absl::Status KimiLinearModel::DecodeStep(Lane& lane, std::span<const DecodeRow> 
   for (const DecodeRow& sequence : sequences) lane.tokens.push_back(sequence.token);
   lane.offsets.resize(sequences.size() + 1);
   for (size_t i = 0; i < lane.offsets.size(); ++i) lane.offsets[i] = static_cast<int64_t>(i);
-  const PassRows rows = lane.Rows(lane.offsets);
+  PassRows rows = lane.Rows(lane.offsets);
+  rows.step = true;
   DELTAFILL_TRY(Embed(lane, rows));
   for (const Layer& layer : layers_) {
     DELTAFILL_TRY(Normalize(rows, layer.mixer_norm, 0, 0, batch));

@@ -20,6 +20,7 @@ struct PassRows {
   kernels::Operators* operators = nullptr;
   kernels::SequenceOffsets offsets;  // of the packed sequences; decoding: one row each
   int64_t rows = 0;
+  bool step = false;             // decoding: a row a sequence
   kernels::MutableRows hidden;   // [rows, hidden]: the residual stream
   kernels::MutableRows normed;   // [rows, hidden]: the layer's normalised input
   std::byte* scratch = nullptr;  // row_capacity x the widest ScratchWidth of the layers
