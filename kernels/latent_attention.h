@@ -39,11 +39,12 @@ struct LatentShape {
 class LatentProjection {
  public:
   virtual ~LatentProjection() = default;
-  virtual const LatentShape& shape() const = 0;
+  virtual const LatentShape& shape() const = 0;  // its scale is never 0
 };
 
 // The latents of one sequence at one layer. pages[i] holds rows [i, i + 1) * kLatentPageTokens of
-// [LatentWidth()] each, contiguous, in the backend's activation dtype.
+// [LatentWidth()] each, contiguous, in the backend's activation dtype. Rows past those that a call
+// reads may hold anything, NaN included.
 struct LatentSequence {
   std::span<void* const> pages;  // host array of backend memory; covers every token named below
   int64_t first_token = 0;       // position of the sequence's first row in this call

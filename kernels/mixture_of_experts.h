@@ -5,7 +5,8 @@
 //   w_e = s_e, e in E (or s_e + bias_e);  w /= sum w + 1e-20 if renormalize;  w *= routed_scale
 //   y += sum_{e in E, ascending} w_e Down_e (silu(Gate_e x) * Up_e x)
 //
-// No row is dropped, whatever the load of an expert. Row-invariant.
+// No row is dropped, whatever the load of an expert. Row-invariant. A NaN score counts as the
+// largest, so that a row with one ends non-finite.
 #ifndef DELTAFILL_KERNELS_MIXTURE_OF_EXPERTS_H_
 #define DELTAFILL_KERNELS_MIXTURE_OF_EXPERTS_H_
 

@@ -17,7 +17,9 @@ constexpr int64_t kScoreStride = PaddedStride(kKeyTile);
 
 // One call's sizes and shared scratch.
 struct PrefillPlan {
-  PrefillPlan(const CpuLatentProjection& projection, int64_t rows_max, int64_t chunk_bytes)
+  // rows_max, tokens_max: the most of any sequence.
+  PrefillPlan(const CpuLatentProjection& projection, int64_t rows_max, int64_t tokens_max,
+              int64_t chunk_bytes)
       : shape(projection.shape()),
         query_dim(shape.nope_dim + shape.rope_dim),
         key_stride(PaddedStride(query_dim)),
@@ -25,7 +27,9 @@ struct PrefillPlan {
         panel_rows_max((rows_max + kBlockTokens - 1) / kBlockTokens * kBlockTokens) {
     const int64_t token_bytes =
         shape.heads * (key_stride + value_stride) * static_cast<int64_t>(sizeof(float));
-    chunk_tokens = std::max(chunk_bytes / token_bytes / kKeyTile, int64_t{1}) * kKeyTile;
+    const int64_t tiles =
+        std::min(chunk_bytes / token_bytes / kKeyTile, (tokens_max + kKeyTile - 1) / kKeyTile);
+    chunk_tokens = std::max(tiles, int64_t{1}) * kKeyTile;
   }
 
   // Returns the bytes needed; memory nullptr: only that.
@@ -255,10 +259,14 @@ Status AttendSequence(const PrefillPlan& plan, const CpuWeight& weight, const Se
 Status LatentPrefill(const LatentPrefillParams& params, const CpuLatentProjection& projection,
                      ThreadTeam& team, LaneScratch& scratch, int64_t chunk_bytes) {
   int64_t rows_max = 0;
+  int64_t tokens_max = 0;
   for (size_t s = 0; s < params.sequences.size(); ++s) {
-    rows_max = std::max(rows_max, params.offsets[s + 1] - params.offsets[s]);
+    const int64_t rows = params.offsets[s + 1] - params.offsets[s];
+    if (rows == 0) continue;
+    rows_max = std::max(rows_max, rows);
+    tokens_max = std::max(tokens_max, params.sequences[s].first_token + rows);
   }
-  PrefillPlan plan(projection, rows_max, chunk_bytes);
+  PrefillPlan plan(projection, rows_max, tokens_max, chunk_bytes);
   const size_t thread_bytes = std::max(PanelScratch::Bytes(projection.expansion()),
                                        AttentionScratch(plan, nullptr).cutter.bytes());
   if (Status s = scratch.ReservePerThread(thread_bytes, "latent prefill"); !s.ok()) return s;

@@ -1,6 +1,5 @@
 // Compute dtype bf16: activations and weights are rounded to bf16, sums stay fp32.
-#include <bit>
-
+#include "tests/kernels/bf16_rounding.h"
 #include "tests/kernels/cpu_backend_test_base.h"
 #include "tests/testing/operator_reference.h"
 #include "tests/testing/random.h"
@@ -11,22 +10,6 @@ namespace {
 
 using test::ByteDifference;
 using test::Random;
-
-// To nearest, ties to even, by way of float64 arithmetic that knows nothing of bit tricks.
-float RoundedToBf16(float x) {
-  const float down = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0xffff0000u);
-  const float up = std::bit_cast<float>((std::bit_cast<uint32_t>(x) & 0xffff0000u) + 0x10000u);
-  const double below = std::abs(static_cast<double>(x) - down);
-  const double above = std::abs(static_cast<double>(up) - x);
-  if (below != above) return below < above ? down : up;
-  return (std::bit_cast<uint32_t>(down) & 0x10000u) == 0 ? down : up;
-}
-
-std::vector<float> RoundedToBf16(std::span<const float> values) {
-  std::vector<float> rounded;
-  for (float value : values) rounded.push_back(RoundedToBf16(value));
-  return rounded;
-}
 
 class CpuBf16Test : public ::testing::Test {
  protected:

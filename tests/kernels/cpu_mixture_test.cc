@@ -5,9 +5,7 @@
 
 #include "kernels/cpu/expert_routing.h"
 #include "kernels/cpu/prefill_operators.h"
-#include "tests/kernels/cpu_backend_test_base.h"
-#include "tests/testing/mixture_reference.h"
-#include "tests/testing/random.h"
+#include "tests/kernels/cpu_mixture_test_base.h"
 #include "tests/testing/relative_error.h"
 
 namespace deltafill::kernels {
@@ -17,78 +15,8 @@ using test::ByteDifference;
 using test::MixtureReference;
 using test::Random;
 
-struct Sizes {
-  int64_t experts = 0;
-  int64_t top_k = 0;
-  int64_t hidden = 0;
-  int64_t width = 0;
-};
-constexpr Sizes kSizes[] = {{1, 1, 5, 3},     {4, 4, 33, 20},   {16, 3, 40, 24},
-                            {64, 8, 130, 17}, {8, 2, 600, 300}, {300, 5, 24, 8}};
-
-MixtureReference RandomMixture(const Sizes& sizes, Random& random) {
-  MixtureReference m;
-  m.experts = sizes.experts;
-  m.top_k = sizes.top_k;
-  m.hidden = sizes.hidden;
-  m.width = sizes.width;
-  m.routed_scale = 2.446f;
-  m.router = random.NormalVector(sizes.experts * sizes.hidden,
-                                 1.0 / std::sqrt(static_cast<double>(sizes.hidden)));
-  m.bias = random.NormalVector(sizes.experts, 0.2);
-  for (int64_t e = 0; e < sizes.experts; ++e) {
-    m.gate_up.push_back(random.NormalVector(2 * sizes.width * sizes.hidden, 0.1));
-    m.down.push_back(random.NormalVector(sizes.hidden * sizes.width, 0.1));
-  }
-  return m;
-}
-
-// A mixture with its weights in the backend.
-class LoadedMixture {
- public:
-  template <typename NewWeight>
-  LoadedMixture(const MixtureReference& mixture, const NewWeight& new_weight) : mixture_(mixture) {
-    for (size_t e = 0; e < mixture.gate_up.size(); ++e) {
-      matrices_.push_back(new_weight(mixture.gate_up[e], 2 * mixture.width, mixture.hidden));
-      matrices_.push_back(new_weight(mixture.down[e], mixture.hidden, mixture.width));
-      experts_.push_back({matrices_[2 * e].get(), matrices_[2 * e + 1].get()});
-    }
-  }
-
-  MixtureParams Params(ConstRows x, MutableRows y, int64_t rows) const {
-    return {.shape = {.experts = static_cast<int>(mixture_.experts),
-                      .top_k = static_cast<int>(mixture_.top_k),
-                      .hidden = mixture_.hidden,
-                      .expert_width = mixture_.width,
-                      .renormalize = mixture_.renormalize,
-                      .biased_weights = mixture_.biased_weights,
-                      .routed_scale = static_cast<float>(mixture_.routed_scale)},
-            .x = x,
-            .router = mixture_.router.data(),
-            .correction_bias = mixture_.bias.empty() ? nullptr : mixture_.bias.data(),
-            .experts = experts_,
-            .y = y,
-            .rows = rows};
-  }
-
-  // y_before: zeros if empty.
-  std::vector<float> Run(Operators& lane, std::span<const float> x, int64_t padding = 0,
-                         std::span<const float> y_before = {}) const {
-    const int64_t rows = static_cast<int64_t>(x.size()) / mixture_.hidden;
-    const std::vector<float> zeros(x.size(), 0.0f);
-    PlacedRows placed(x, rows, mixture_.hidden, padding, padding);
-    PlacedRows y(y_before.empty() ? zeros : y_before, rows, mixture_.hidden, padding, padding);
-    const Status status = lane.MixtureOfExperts(Params(placed, y, rows));
-    EXPECT_TRUE(status.ok()) << status.message();
-    EXPECT_TRUE(y.SurroundingsIntact());
-    return y.Dense();
-  }
-
- private:
-  const MixtureReference& mixture_;
-  std::vector<std::unique_ptr<Weight>> matrices_;
-  std::vector<ExpertWeights> experts_;
-};
+constexpr MixtureSizes kSizes[] = {{1, 1, 5, 3},     {4, 4, 33, 20},   {16, 3, 40, 24},
+                                   {64, 8, 130, 17}, {8, 2, 600, 300}, {300, 5, 24, 8}};
 
 class CpuMixtureTest : public CpuBackendTest {
  protected:
@@ -117,7 +45,7 @@ class CpuMixtureTest : public CpuBackendTest {
 
 TEST_F(CpuMixtureTest, MatchesFloat64) {
   Random random(1);
-  for (const Sizes& sizes : kSizes) {
+  for (const MixtureSizes& sizes : kSizes) {
     MixtureReference mixture = RandomMixture(sizes, random);
     for (int variant = 0; variant < 4; ++variant) {
       mixture.renormalize = variant % 2 == 0;
@@ -132,7 +60,7 @@ TEST_F(CpuMixtureTest, MatchesFloat64) {
 
 TEST_F(CpuMixtureTest, BitsOfARowDependOnNothingElse) {
   Random random(2);
-  for (const Sizes& sizes : kSizes) {
+  for (const MixtureSizes& sizes : kSizes) {
     const MixtureReference mixture = RandomMixture(sizes, random);
     const LoadedMixture loaded = Load(mixture);
     const auto x = random.NormalVector(kInvarianceRows * sizes.hidden);

@@ -15,10 +15,10 @@ struct LatentDims {
   int64_t value_dim = 0;
   int64_t rank = 0;
 
-  int64_t QueryWidth() const { return heads * (nope_dim + rope_dim); }
-  int64_t OutputWidth() const { return heads * value_dim; }
-  int64_t LatentWidth() const { return rank + rope_dim; }
-  int64_t ProjectionRows() const { return heads * (nope_dim + value_dim); }
+  constexpr int64_t QueryWidth() const { return heads * (nope_dim + rope_dim); }
+  constexpr int64_t OutputWidth() const { return heads * value_dim; }
+  constexpr int64_t LatentWidth() const { return rank + rope_dim; }
+  constexpr int64_t ProjectionRows() const { return heads * (nope_dim + value_dim); }
 };
 
 // Keys and values of all cached tokens, expanded once.

@@ -64,6 +64,7 @@ std::vector<double> MixtureReference::Row(std::span<const float> x,
     for (int64_t i = 0; i < width; ++i) {
       const double gate = Dot<float>(gate_up[expert], i, expert_x);
       inner.push_back(gate * Sigmoid(gate) * Dot<float>(gate_up[expert], width + i, expert_x));
+      if (round_inner != nullptr) inner.back() = round_inner(static_cast<float>(inner.back()));
     }
     for (int64_t i = 0; i < hidden; ++i) {
       y[static_cast<size_t>(i)] += routing.weights[k] * Dot<double>(down[expert], i, inner);

@@ -20,6 +20,7 @@ struct MixtureReference {
   std::vector<float> bias;                  // [experts] or empty
   std::vector<std::vector<float>> gate_up;  // an expert: [2 * width, hidden]
   std::vector<std::vector<float>> down;     // an expert: [hidden, width]
+  float (*round_inner)(float) = nullptr;    // of what down multiplies; nullptr: not rounded
 
   struct Routing {
     std::vector<int64_t> experts;  // ascending
