@@ -29,7 +29,8 @@ struct ServedModel {
   uint64_t position_max = 0;  // tokens; 0: no limit
   std::vector<uint32_t> eos_ids;
   std::string tokenizer_kind;  // "" if it serves token ids only
-  std::string tokenizer_file;
+  // Never null. Shared, for models are handed around by value and such a file can have megabytes.
+  std::shared_ptr<const std::string> tokenizer_file = std::make_shared<const std::string>();
   // Shapes of the parts of one boundary state (first_token 0): what the zero state is made of.
   std::vector<PartHeader> state_parts;
 };

@@ -47,7 +47,7 @@ class EventWriter final : public DecodeListener {
   }
 
   const uint64_t prompt_tokens_;
-  const std::unique_ptr<TokenDecoder> decoder_;  // null if the model has no tokenizer
+  const std::unique_ptr<TokenDecoder> decoder_;  // null if the model has none that can be used
   const SendEvent<v1::DecodeEvent>& send_;
 };
 
@@ -151,8 +151,8 @@ absl::Status Decode(FrontContext& context, const Call& call, const v1::DecodeReq
   if (!prompt->model.tokenizer_kind.empty()) {
     absl::StatusOr<std::shared_ptr<const Tokenizer>> tokenizer =
         context.tokenizers.Get(prompt->model);
-    if (!tokenizer.ok()) return tokenizer.status();
-    decoder = (*tokenizer)->NewDecoder();
+    // A prompt of token ids is answered in token ids where the tokenizer cannot be used.
+    if (tokenizer.ok()) decoder = (*tokenizer)->NewDecoder();
   }
   EventWriter writer(prompt->TokenCount(), std::move(decoder), send);
   absl::StatusOr<DecodeOutcome> outcome =

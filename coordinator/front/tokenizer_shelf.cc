@@ -11,20 +11,34 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> TokenizerShelf::Get(const Serve
     return absl::FailedPreconditionError(absl::StrCat(
         "prompt.text: model ", model.name, " has no tokenizer; it serves token ids only"));
   }
-  const Key key{model.tokenizer_kind, model.tokenizer_file};
   const std::lock_guard lock(mutex_);
-  const auto found = tokenizers_.find(key);
-  if (found != tokenizers_.end()) return found->second;
-  absl::StatusOr<std::shared_ptr<const Tokenizer>> made =
-      NewTokenizer(model.tokenizer_kind, model.tokenizer_file);
-  if (!made.ok()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("prompt.text: the tokenizer of model ", model.name,
-                     " cannot be used: ", std::string(made.status().message())));
+  const Tried* tried = Find(model);
+  if (tried == nullptr) {
+    if (made_.size() >= kTokenizersCachedMax) made_.clear();
+    made_.push_back({model.tokenizer_kind, model.tokenizer_file,
+                     NewTokenizer(model.tokenizer_kind, *model.tokenizer_file)});
+    tried = &made_.back().tokenizer;
   }
-  if (tokenizers_.size() >= kTokenizersCachedMax) tokenizers_.clear();
-  tokenizers_[key] = *made;
-  return made;
+  if (tried->ok()) return *tried;
+  return absl::FailedPreconditionError(
+      absl::StrCat("prompt.text: the tokenizer of model ", model.name,
+                   " cannot be used: ", std::string(tried->status().message())));
+}
+
+const TokenizerShelf::Tried* TokenizerShelf::Find(const ServedModel& model) {
+  for (const Made& made : made_) {
+    if (made.kind == model.tokenizer_kind && made.file == model.tokenizer_file) {
+      return &made.tokenizer;
+    }
+  }
+  // Another worker's copy of the same text: compared once, then known by its address.
+  for (Made& made : made_) {
+    if (made.kind == model.tokenizer_kind && *made.file == *model.tokenizer_file) {
+      made.file = model.tokenizer_file;
+      return &made.tokenizer;
+    }
+  }
+  return nullptr;
 }
 
 }  // namespace deltafill::coordinator

@@ -2,11 +2,10 @@
 #ifndef DELTAFILL_COORDINATOR_FRONT_TOKENIZER_SHELF_H_
 #define DELTAFILL_COORDINATOR_FRONT_TOKENIZER_SHELF_H_
 
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "coordinator/prompt_engine.h"
@@ -21,10 +20,18 @@ class TokenizerShelf {
   absl::StatusOr<std::shared_ptr<const Tokenizer>> Get(const ServedModel& model);
 
  private:
-  using Key = std::pair<std::string, std::string>;  // kind and file
+  using Tried = absl::StatusOr<std::shared_ptr<const Tokenizer>>;
+  struct Made {
+    std::string kind;
+    std::shared_ptr<const std::string> file;
+    Tried tokenizer;  // or why there is none: it takes a second to find that out
+  };
+
+  // Under mutex_. Null if it was not tried yet.
+  const Tried* Find(const ServedModel& model);
 
   std::mutex mutex_;
-  std::map<Key, std::shared_ptr<const Tokenizer>> tokenizers_;  // under mutex_
+  std::vector<Made> made_;  // under mutex_
 };
 
 }  // namespace deltafill::coordinator

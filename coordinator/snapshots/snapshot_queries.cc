@@ -19,7 +19,7 @@ absl::Status GetTokenizer(FrontContext& context, const v1::GetTokenizerRequest& 
   }
   response->set_model(model->name);
   response->set_kind(model->tokenizer_kind);
-  response->set_file(model->tokenizer_file);
+  response->set_file(*model->tokenizer_file);
   response->set_vocabulary(model->vocabulary);
   return absl::OkStatus();
 }

@@ -205,7 +205,7 @@ absl::StatusOr<WorkerProfile> ProfileFromHello(const v1::WorkerHello& hello) {
   profile.model.position_max = model.position_max();
   profile.model.eos_ids.assign(model.eos_ids().begin(), model.eos_ids().end());
   profile.model.tokenizer_kind = model.tokenizer_kind();
-  profile.model.tokenizer_file = model.tokenizer_file();
+  profile.model.tokenizer_file = std::make_shared<const std::string>(model.tokenizer_file());
   if (absl::Status status = ReadShapes(model, &profile.model.state_parts); !status.ok()) {
     return status;
   }

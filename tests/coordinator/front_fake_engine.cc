@@ -83,7 +83,8 @@ ServedModel FakeModel(const std::string& name, uint8_t fingerprint, const std::s
   model.state_bytes = 1000;
   model.eos_ids = {257};
   model.tokenizer_kind = "bytes";
-  model.tokenizer_file = R"({"kind": "bytes", "special_tokens": {"<eos>": 257}})";
+  model.tokenizer_file =
+      std::make_shared<const std::string>(R"({"kind": "bytes", "special_tokens": {"<eos>": 257}})");
   model.state_parts = {RecurrentHeader(0), ConvHeader(0)};
   return model;
 }

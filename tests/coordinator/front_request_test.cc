@@ -146,6 +146,14 @@ TEST(RequestCheck, PromptAgainstTheModel) {
   EXPECT_EQ(ReadPrompt(prompt, model, shelf)->size(), 10u);
   prompt.set_text(std::string(kPromptTokensMax + 1, 'x'));
   ExpectInvalid(ReadPrompt(prompt, model, shelf).status(), "prompt.text", "4194304");
+  prompt.set_text("hello");
+  model.tokenizer_file = std::make_shared<const std::string>(*model.tokenizer_file);
+  EXPECT_TRUE(ReadPrompt(prompt, model, shelf).ok()) << "another worker's copy of the file";
+  model.tokenizer_file = std::make_shared<const std::string>("[]");
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_EQ(ReadPrompt(prompt, model, shelf).status().code(),
+              absl::StatusCode::kFailedPrecondition);
+  }
   model.tokenizer_kind.clear();
   prompt.set_text("x");
   EXPECT_EQ(ReadPrompt(prompt, model, shelf).status().code(),
