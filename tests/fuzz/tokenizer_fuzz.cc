@@ -15,7 +15,8 @@ namespace deltafill::coordinator {
 namespace {
 
 constexpr char kByteLevel[] =
-    R"("pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}, "model": {"type": "BPE", )";
+    R"("pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}, )"
+    R"("model": {"type": "BPE", )";
 
 // A vocabulary of single bytes and a few merges of "a" and "b".
 std::string RanksOfBytes() {
