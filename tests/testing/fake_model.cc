@@ -1,6 +1,7 @@
 #include "tests/testing/fake_model.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <thread>
@@ -23,6 +24,12 @@ uint64_t Mix(uint64_t a, uint64_t b) {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
   return z ^ (z >> 31);
+}
+
+float* LatentAt(const kernels::LatentSequence& sequence, int64_t token) {
+  const int64_t page = token / kernels::kLatentPageTokens;
+  return static_cast<float*>(sequence.pages[static_cast<size_t>(page)]) +
+         (token % kernels::kLatentPageTokens) * kFakeLatentWidth;
 }
 
 class HostBackend : public kernels::Backend {
@@ -80,11 +87,12 @@ FakeModel::FakeModel(FakeModelOptions options)
     layout_.bytes += (entry.bytes + 63) / 64 * 64;
   };
   for (uint32_t layer = 0; layer < options_.layers; ++layer) {
-    add(layer, PartKind::kRecurrent, {kHeads, kValueDim, kKeyDim, 1});
+    if (!IsAttention(layer)) add(layer, PartKind::kRecurrent, {kHeads, kValueDim, kKeyDim, 1});
   }
   for (uint32_t layer = 0; layer < options_.layers; ++layer) {
-    add(layer, PartKind::kConvTail, {kChannels, 3, 1, 1});
+    if (!IsAttention(layer)) add(layer, PartKind::kConvTail, {kChannels, 3, 1, 1});
   }
+  layout_.latents = {options_.attention_layers, kFakeLatentWidth, PartDType::kF32};
 }
 
 FakeModel::~FakeModel() = default;
@@ -120,8 +128,55 @@ void FakeModel::RunTokens(const LayerState& state, std::span<uint64_t> rows, uin
   }
 }
 
+bool FakeModel::IsAttention(uint32_t layer) const {
+  return std::binary_search(options_.attention_layers.begin(), options_.attention_layers.end(),
+                            layer);
+}
+
+void FakeModel::WriteLatents(std::span<const uint64_t> rows, uint32_t layer, uint64_t flavour,
+                             const kernels::LatentSequence& sequence) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    float* latent = LatentAt(sequence, sequence.first_token + static_cast<int64_t>(i));
+    for (uint32_t j = 0; j < kFakeLatentWidth; ++j) {
+      latent[j] = static_cast<float>(Mix(rows[i], 100 * layer + j + flavour) & kWhole);
+    }
+  }
+}
+
+// Each row's output depends on every latent up to its own, in order.
+void FakeModel::Attend(std::span<uint64_t> rows, const kernels::LatentSequence& sequence) {
+  uint64_t sum = 1;
+  const int64_t end = sequence.first_token + static_cast<int64_t>(rows.size());
+  for (int64_t token = 0; token < end; ++token) {
+    const float* latent = LatentAt(sequence, token);
+    for (uint32_t j = 0; j < kFakeLatentWidth; ++j) {
+      sum = Mix(sum, std::bit_cast<uint32_t>(latent[j]));
+    }
+    if (token < sequence.first_token) continue;
+    uint64_t& row = rows[static_cast<size_t>(token - sequence.first_token)];
+    row = Mix(row, sum);
+  }
+}
+
+absl::Status FakeModel::RunAttention(const RangeWork& range, std::span<uint64_t> rows,
+                                     uint32_t layer) const {
+  DELTAFILL_TRY_ASSIGN(sequence, range.port->Latents(layer));
+  WriteLatents(rows, layer, 0, sequence);
+  if (options_.poison_token.has_value() && layer == 1) {
+    const auto poison = std::find(range.tokens.begin(), range.tokens.end(), *options_.poison_token);
+    if (poison != range.tokens.end()) {
+      LatentAt(sequence, sequence.first_token + (poison - range.tokens.begin()))[1] =
+          std::numeric_limits<float>::quiet_NaN();
+    }
+  }
+  DELTAFILL_TRY(range.port->ShareLatents(layer));
+  Attend(rows, sequence);
+  return absl::OkStatus();
+}
+
 absl::Status FakeModel::RunTask(const RangeWork& range, std::span<uint64_t> rows,
                                 uint32_t layer) const {
+  if (IsAttention(layer)) return RunAttention(range, rows, layer);
   const StateEntry& recurrent = *layout_.Find(layer, PartKind::kRecurrent);
   const StateEntry& tail = *layout_.Find(layer, PartKind::kConvTail);
   std::vector<float> values(kStateValues), tails(3 * kChannels);
@@ -219,6 +274,13 @@ absl::Status FakeModel::DecodeStep(Lane& lane, std::span<const DecodeRow> rows,
     uint64_t row = Mix(rows[i].token, 0);
     std::byte* bytes = static_cast<std::byte*>(rows[i].state);
     for (uint32_t layer = 0; layer < options_.layers; ++layer) {
+      if (IsAttention(layer)) {
+        const kernels::LatentSequence sequence{rows[i].latents->Pages(layer),
+                                               static_cast<int64_t>(rows[i].position)};
+        WriteLatents({&row, 1}, layer, kDecodeFlavour, sequence);
+        Attend({&row, 1}, sequence);
+        continue;
+      }
       const LayerState state{
           reinterpret_cast<float*>(bytes + layout_.Find(layer, PartKind::kRecurrent)->offset),
           reinterpret_cast<float*>(bytes + layout_.Find(layer, PartKind::kConvTail)->offset)};
@@ -238,7 +300,20 @@ FakeModel::Reference FakeModel::Run(std::span<const uint32_t> tokens) const {
   reference.state.resize(layout_.bytes);
   std::vector<uint64_t> rows;
   for (uint32_t token : tokens) rows.push_back(Mix(token, 0));
+  LatentCache cache(backend_.get(), &layout_.latents);
+  (void)cache.Reserve(static_cast<int64_t>(tokens.size()));
   for (uint32_t layer = 0; layer < options_.layers; ++layer) {
+    if (IsAttention(layer)) {
+      const kernels::LatentSequence sequence{cache.Pages(layer), 0};
+      WriteLatents(rows, layer, 0, sequence);
+      Attend(rows, sequence);
+      std::vector<float>& latents = reference.latents.emplace_back();
+      for (size_t token = 0; token < tokens.size(); ++token) {
+        const float* latent = LatentAt(sequence, static_cast<int64_t>(token));
+        latents.insert(latents.end(), latent, latent + kFakeLatentWidth);
+      }
+      continue;
+    }
     std::byte* bytes = reference.state.data();
     RunTokens({reinterpret_cast<float*>(bytes + layout_.Find(layer, PartKind::kRecurrent)->offset),
                reinterpret_cast<float*>(bytes + layout_.Find(layer, PartKind::kConvTail)->offset)},

@@ -1,5 +1,7 @@
-// A deterministic toy recurrence behind the Model interface: exact in integers, fast, with delays
-// and faults where a test wants them. Its states are whole numbers below 2^24 kept as fp32.
+// A deterministic toy model behind the Model interface: exact in integers, fast, with delays and
+// faults where a test wants them. Its states and latents are whole numbers below 2^24 kept as fp32.
+// Layers are recurrences, or attention whose outputs depend on the latents of all tokens before and
+// on their order.
 #ifndef DELTAFILL_TESTS_TESTING_FAKE_MODEL_H_
 #define DELTAFILL_TESTS_TESTING_FAKE_MODEL_H_
 
@@ -18,11 +20,14 @@ namespace deltafill::test {
 
 using namespace worker;  // what is tested
 
+inline constexpr uint32_t kFakeLatentWidth = 3;
+
 struct FakeModelOptions {
   uint32_t layers = 3;
+  std::vector<uint32_t> attention_layers;  // ascending; at least one layer must not be one
   uint32_t vocabulary = 97;
-  std::chrono::microseconds layer_delay{0};     // slept in each task of Prefill
-  std::optional<uint32_t> poison_token;         // makes head 1 of layer 1 not finite
+  std::chrono::microseconds layer_delay{0};  // slept in each task of Prefill
+  std::optional<uint32_t> poison_token;      // makes head 1 of layer 1, or its latent, not finite
   std::function<void(uint32_t layer)> on_task;  // before each task, on the lane's thread
 };
 
@@ -39,14 +44,15 @@ class FakeModel : public Model {
   absl::StatusOr<std::shared_ptr<Lane>> NewLane(int threads, int64_t rows_max) override;
   absl::Status Prefill(Lane& lane, std::span<const RangeWork> ranges) override;
   absl::Status LastLogits(Lane& lane, std::span<float> logits) override;
-  // Writes other bits into the state than prefilling the same token does.
+  // Writes other bits into state and latents than prefilling the same token does.
   absl::Status DecodeStep(Lane& lane, std::span<const DecodeRow> rows,
                           std::span<float> logits) override;
 
   // Everything at once, from the zero state: what any way of running it must give.
   struct Reference {
-    std::vector<std::byte> state;  // layout().bytes, gaps zero
-    std::vector<float> logits;     // of the last token
+    std::vector<std::byte> state;             // layout().bytes, gaps zero
+    std::vector<float> logits;                // of the last token
+    std::vector<std::vector<float>> latents;  // an attention layer: [tokens, kFakeLatentWidth]
   };
   Reference Run(std::span<const uint32_t> tokens) const;
 
@@ -56,11 +62,16 @@ class FakeModel : public Model {
  private:
   struct FakeLane;
   struct LayerState;
+  bool IsAttention(uint32_t layer) const;
   void RunTokens(const LayerState& state, std::span<uint64_t> rows, uint32_t layer,
                  uint64_t flavour) const;
+  static void WriteLatents(std::span<const uint64_t> rows, uint32_t layer, uint64_t flavour,
+                           const kernels::LatentSequence& sequence);
+  static void Attend(std::span<uint64_t> rows, const kernels::LatentSequence& sequence);
   void Logits(uint64_t row, std::span<float> logits) const;
   static FakeLane& Cast(Lane& lane);
   absl::Status RunTask(const RangeWork& range, std::span<uint64_t> rows, uint32_t layer) const;
+  absl::Status RunAttention(const RangeWork& range, std::span<uint64_t> rows, uint32_t layer) const;
 
   const FakeModelOptions options_;
   ModelConfig config_;

@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/testing/fake_model.h"
 #include "tests/testing/held_store.h"
 #include "tests/testing/random.h"
 #include "tests/testing/recording_sink.h"
+#include "worker/exchange/exchange_server.h"
 #include "worker/exchange/worker_exchange.h"
 #include "worker/runtime/attempt_book.h"
 #include "worker/runtime/boundary_saver.h"
@@ -28,16 +31,19 @@ inline std::vector<uint32_t> RandomTokens(uint64_t seed, size_t count, uint32_t 
   return tokens;
 }
 
-// What a worker is without its agent.
+// What a worker is without its agent. remote: peers reach it through a port.
 struct LaneBench {
   LaneBench(Model* model, StateStore* store, std::shared_ptr<MailboxRegistry> registry,
-            uint32_t number)
-      : exchange(std::make_shared<Mailbox>(model->state_layout()), std::move(registry),
-                 ExchangeLinkLimits(), nullptr),
-        attempts(&exchange, &sink),
+            uint32_t number, size_t latent_bytes_max = size_t{1} << 30, bool remote = false)
+      : mailbox(std::make_shared<Mailbox>(model->state_layout())),
+        exchange(mailbox, std::move(registry), ExchangeLinkLimits(), nullptr),
+        pool(&model->backend(), &model->state_layout().latents, latent_bytes_max),
+        latents(&pool),
+        attempts(&exchange, &latents, &sink),
         saver(store, &model->state_layout()),
-        parts{model, &exchange, store, &saver, &attempts, &sink} {
+        parts{model, &exchange, store, &saver, &attempts, &latents, &sink} {
     exchange.SetWorker(number);
+    if (remote) server = *ExchangeServer::Start("127.0.0.1:0", mailbox);
   }
   ~LaneBench() {
     attempts.AbortAll();
@@ -52,8 +58,16 @@ struct LaneBench {
     decode = *DecodeLane::Create(parts, options);
   }
 
+  ExchangeTarget Target(uint32_t number) const {
+    return {number, server == nullptr ? "" : "127.0.0.1:" + std::to_string(server->port())};
+  }
+
   RecordingSink sink;
+  std::shared_ptr<Mailbox> mailbox;
+  std::unique_ptr<ExchangeServer> server;
   WorkerExchange exchange;
+  LatentPool pool;
+  LatentShelf latents;
   AttemptBook attempts;
   BoundarySaver saver;
   LaneParts parts;
@@ -61,30 +75,64 @@ struct LaneBench {
   std::unique_ptr<DecodeLane> decode;
 };
 
+// A stored state to start from.
+struct WavefrontStart {
+  uint64_t boundary = 0;
+  std::vector<PartId> parts;
+  std::vector<PartId> latents;
+};
+
+// What the coordinator would say of latents: range r of `count` goes to worker r mod workers, and
+// everybody keeps what it has until its last range.
+inline RangeLatents LatentsOfRange(const std::vector<std::pair<uint64_t, uint64_t>>& spans,
+                                   size_t r, size_t workers, const WavefrontStart& start) {
+  RangeLatents latents;
+  latents.attempt_start = start.boundary;
+  latents.attempt_end = spans.back().second;
+  if (r < workers) latents.stored = start.latents;
+  // The next worker's range before that one, if it had any.
+  latents.next_holds = r + 1 < workers ? start.boundary : spans[r + 1 - workers].second;
+  latents.keep = r + workers < spans.size();
+  for (uint64_t end = kLatentPieceTokens; end <= spans[r].second; end += kLatentPieceTokens) {
+    if (end > spans[r].first) latents.pieces.push_back(end);
+  }
+  return latents;
+}
+
 // Cuts a prompt into ranges in turn over all workers, wanting states at every `every` tokens and at
 // the last boundary, and the last token's logits.
 inline void RunWavefront(const std::vector<std::unique_ptr<LaneBench>>& workers, AttemptKey attempt,
-                         const std::vector<uint32_t>& tokens, size_t range_tokens, size_t every) {
-  const size_t ranges = (tokens.size() + range_tokens - 1) / range_tokens;
-  for (size_t r = 0; r < ranges; ++r) {
-    const size_t first = r * range_tokens;
-    const size_t end = std::min(tokens.size(), first + range_tokens);
+                         const std::vector<uint32_t>& tokens, size_t range_tokens, size_t every,
+                         const WavefrontStart& start = {}) {
+  std::vector<std::pair<uint64_t, uint64_t>> spans;
+  for (uint64_t first = start.boundary; first < tokens.size(); first += range_tokens) {
+    spans.emplace_back(first, std::min<uint64_t>(tokens.size(), first + range_tokens));
+  }
+  for (size_t r = 0; r < spans.size(); ++r) {
+    const auto [first, end] = spans[r];
     RangeCommand command;
     command.attempt = attempt;
     command.range = static_cast<uint32_t>(r);
     command.first_token = first;
-    command.tokens.assign(tokens.begin() + first, tokens.begin() + end);
-    command.source.from = r == 0 ? StateSource::From::kZero : StateSource::From::kPeer;
-    command.hand_on = r + 1 < ranges;
-    command.next = {static_cast<uint32_t>((r + 1) % workers.size()), ""};
-    command.last_logits = r + 1 == ranges;
+    command.tokens.assign(tokens.begin() + static_cast<std::ptrdiff_t>(first),
+                          tokens.begin() + static_cast<std::ptrdiff_t>(end));
+    if (r > 0) {
+      command.source.from = StateSource::From::kPeer;
+    } else if (start.boundary > 0) {
+      command.source = {StateSource::From::kStored, start.parts};
+    }
+    command.hand_on = r + 1 < spans.size();
+    const size_t next = (r + 1) % workers.size();
+    command.next = workers[next]->Target(static_cast<uint32_t>(next));
+    command.last_logits = r + 1 == spans.size();
     command.tenant = "tenant";
     const size_t last_boundary = (tokens.size() - 1) / 64 * 64;
-    for (size_t boundary = first + 64; boundary <= end; boundary += 64) {
+    for (uint64_t boundary = first + 64; boundary <= end; boundary += 64) {
       if (boundary % every == 0 || boundary == last_boundary) {
         command.boundaries.push_back({boundary, false});
       }
     }
+    command.latents = LatentsOfRange(spans, r, workers.size(), start);
     workers[r % workers.size()]->prefill->Run(std::move(command));
   }
 }

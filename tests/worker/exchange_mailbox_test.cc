@@ -160,5 +160,32 @@ TEST(MailboxTest, AbortAllForgetsEverything) {
   EXPECT_TRUE(mailbox.Reserve({1, 1}, 0).ok());
 }
 
+TEST(MailboxTest, LatentsHaveAnyNumberOfRows) {
+  StateLayout layout = TwoLayers();
+  layout.latents = {{2, 5}, 3, PartDType::kBF16};  // rows of 6 bytes
+  MailboxLimits limits;
+  limits.latent_bytes_max = 60;
+  limits.unreserved_bytes_max = 100;
+  Mailbox mailbox(layout, limits);
+  const AttemptKey attempt{7, 1};
+  const auto at = [&](uint32_t layer) { return At(attempt, 0, layer, PartKind::kLatent); };
+  ASSERT_TRUE(mailbox.Reserve(attempt, 0).ok());
+  ASSERT_TRUE(mailbox.Deliver(at(5), Bytes(60, 5)).ok());
+  ASSERT_TRUE(mailbox.Deliver(at(2), Bytes(6, 2)).ok());
+  EXPECT_EQ(mailbox.bytes_held(), 66u);
+  EXPECT_EQ(*mailbox.Await(at(2)), Bytes(6, 2));
+  EXPECT_EQ(*mailbox.Await(at(5)), Bytes(60, 5));
+  EXPECT_EQ(mailbox.bytes_held(), 0u);
+  for (size_t bytes : {size_t{0}, size_t{7}, size_t{66}}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(mailbox.Deliver(at(2), Bytes(bytes, 1)))) << bytes;
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(mailbox.Deliver(at(0), Bytes(6, 1))));
+  // Early ones are counted by their bytes.
+  for (uint32_t layer : {2u, 5u}) {
+    ASSERT_TRUE(mailbox.Deliver(At({8, 1}, 4, layer, PartKind::kLatent), Bytes(54, 1)).ok());
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(mailbox.Reserve({8, 1}, 4)));
+}
+
 }  // namespace
 }  // namespace deltafill::worker

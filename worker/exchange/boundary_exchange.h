@@ -27,7 +27,8 @@ struct AttemptKey {
   friend auto operator<=>(const AttemptKey&, const AttemptKey&) = default;
 };
 
-// The boundary state of one layer that range `range` starts from.
+// The boundary state of one layer that range `range` starts from. Latents: the rows before the
+// range that its worker lacks.
 struct BoundaryAddress {
   AttemptKey attempt;
   uint32_t range = 0;

@@ -31,14 +31,12 @@ class Reassembly {
     const BoundaryAddress address = AddressOf(piece);
     if (received_ == 0) {
       if (piece.kind() > UINT8_MAX) return absl::InvalidArgumentError("kind: over 255");
-      absl::StatusOr<size_t> expected = mailbox_.ExpectedBytes(address.layer, address.kind);
-      if (!expected.ok()) return expected.status();
-      if (piece.total_bytes() != *expected) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("total_bytes: is ", piece.total_bytes(), ", the model's is ", *expected));
+      absl::Status status = mailbox_.CheckMessage(address.layer, address.kind, piece.total_bytes());
+      if (!status.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat("total_bytes: ", status.message()));
       }
       address_ = address;
-      bytes_.resize(*expected);
+      bytes_.resize(piece.total_bytes());
     } else if (address != address_ || piece.total_bytes() != bytes_.size()) {
       return absl::InvalidArgumentError("piece of another message before the end of this one");
     }

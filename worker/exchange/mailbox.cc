@@ -18,16 +18,32 @@ Mailbox::Mailbox(const StateLayout& layout, const MailboxLimits& limits) : limit
   for (const StateEntry& entry : layout.entries) {
     expected_bytes_[{entry.layer, entry.kind}] = entry.bytes;
   }
+  for (uint32_t layer : layout.latents.layers) {
+    expected_bytes_[{layer, PartKind::kLatent}] = layout.latents.RowBytes();
+  }
 }
 
-absl::StatusOr<size_t> Mailbox::ExpectedBytes(uint32_t layer, PartKind kind) const {
-  const auto found = expected_bytes_.find({layer, kind});
-  if (found == expected_bytes_.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("boundary state of layer ", layer, ", kind ",
-                                                   static_cast<int>(kind),
-                                                   ": the model has no such piece"));
+absl::Status Mailbox::CheckEntry(uint32_t layer, PartKind kind) const {
+  if (expected_bytes_.contains({layer, kind})) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("boundary state of layer ", layer, ", kind ",
+                                                 static_cast<int>(kind),
+                                                 ": the model has no such piece"));
+}
+
+absl::Status Mailbox::CheckMessage(uint32_t layer, PartKind kind, uint64_t bytes) const {
+  if (absl::Status status = CheckEntry(layer, kind); !status.ok()) return status;
+  const size_t expected = expected_bytes_.at({layer, kind});
+  if (kind != PartKind::kLatent) {
+    if (bytes == expected) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("boundary state of layer ", layer, ": has ",
+                                                   bytes, " bytes, must have ", expected));
   }
-  return found->second;
+  if (bytes > 0 && bytes % expected == 0 && bytes <= limits_.latent_bytes_max) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("latents of layer ", layer, ": have ", bytes,
+                                                 " bytes, must be whole rows of ", expected,
+                                                 " bytes and at most ", limits_.latent_bytes_max));
 }
 
 Mailbox::PromptMark& Mailbox::Mark(uint64_t prompt) {
@@ -121,12 +137,8 @@ absl::Status Mailbox::Reserve(const AttemptKey& attempt, uint32_t range) {
 }
 
 absl::Status Mailbox::Deliver(const BoundaryAddress& address, std::vector<std::byte> bytes) {
-  absl::StatusOr<size_t> expected = ExpectedBytes(address.layer, address.kind);
-  if (!expected.ok()) return expected.status();
-  if (bytes.size() != *expected) {
-    return absl::InvalidArgumentError(absl::StrCat("boundary state of layer ", address.layer,
-                                                   ": has ", bytes.size(), " bytes, must have ",
-                                                   *expected));
+  if (absl::Status status = CheckMessage(address.layer, address.kind, bytes.size()); !status.ok()) {
+    return status;
   }
   std::lock_guard lock(mutex_);
   PromptMark& mark = Mark(address.attempt.prompt);
@@ -150,10 +162,7 @@ absl::Status Mailbox::Deliver(const BoundaryAddress& address, std::vector<std::b
 }
 
 absl::StatusOr<std::vector<std::byte>> Mailbox::Await(const BoundaryAddress& address) {
-  if (absl::StatusOr<size_t> expected = ExpectedBytes(address.layer, address.kind);
-      !expected.ok()) {
-    return expected.status();
-  }
+  if (absl::Status status = CheckEntry(address.layer, address.kind); !status.ok()) return status;
   std::unique_lock lock(mutex_);
   for (;;) {
     const auto box = boxes_.find(BoxKey{address.attempt, address.range});

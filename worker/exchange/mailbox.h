@@ -26,6 +26,8 @@ struct MailboxLimits {
   // attempt of the oldest prompt among them is given up: its reservation fails with
   // RESOURCE_EXHAUSTED.
   size_t unreserved_bytes_max = size_t{256} << 20;
+  // Latents of one layer in one message.
+  size_t latent_bytes_max = size_t{256} << 20;
   // Prompts whose newest attempt is remembered. Forgetting one (least recently seen first) can only
   // let a late message be kept until unreserved_bytes_max pushes it out.
   size_t prompts_max = 4096;
@@ -34,11 +36,13 @@ struct MailboxLimits {
 // Thread-safe.
 class Mailbox {
  public:
-  // Messages must be entries of `layout` and have exactly their sizes.
+  // Messages must be entries of `layout` and have exactly their sizes, or whole rows of latents of
+  // one of its attention layers.
   explicit Mailbox(const StateLayout& layout, const MailboxLimits& limits = {});
 
-  // The size of a message. INVALID_ARGUMENT naming layer and kind if the model has no such entry.
-  absl::StatusOr<size_t> ExpectedBytes(uint32_t layer, PartKind kind) const;
+  // INVALID_ARGUMENT naming layer and kind if the model has no such entry, or if its messages have
+  // another size.
+  absl::Status CheckMessage(uint32_t layer, PartKind kind, uint64_t bytes) const;
 
   // As in BoundaryExchange. Reserve: RESOURCE_EXHAUSTED as said at unreserved_bytes_max.
   absl::Status Reserve(const AttemptKey& attempt, uint32_t range);
@@ -48,7 +52,7 @@ class Mailbox {
   void Release(const AttemptKey& attempt, uint32_t range);
 
   // Takes a message in. OK also if it is dropped: of an old or aborted attempt, of a released
-  // range, or a repetition. INVALID_ARGUMENT if no entry has its layer, kind and size.
+  // range, or a repetition. INVALID_ARGUMENT as CheckMessage.
   absl::Status Deliver(const BoundaryAddress& address, std::vector<std::byte> bytes);
 
   // True once the attempt was aborted or a newer one of its prompt is known; for senders.
@@ -84,6 +88,7 @@ class Mailbox {
     std::list<uint64_t>::iterator seen;
   };
 
+  absl::Status CheckEntry(uint32_t layer, PartKind kind) const;
   // All with mutex_ held.
   PromptMark& Mark(uint64_t prompt);
   bool AdvanceTo(PromptMark& mark, const AttemptKey& attempt);
@@ -93,7 +98,7 @@ class Mailbox {
   absl::Status Gone(const AttemptKey& attempt) const;
 
   const MailboxLimits limits_;
-  std::map<EntryKey, size_t> expected_bytes_;  // immutable
+  std::map<EntryKey, size_t> expected_bytes_;  // immutable; of latents: of one row
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -47,6 +47,7 @@ bool AttemptBook::SetFlags(const AttemptKey& attempt) {
 
 void AttemptBook::Abort(const AttemptKey& attempt) {
   SetFlags(attempt);
+  latents_->Drop(attempt);
   exchange_->Abort(attempt);
 }
 
@@ -59,6 +60,7 @@ void AttemptBook::AbortAll() {
     tombstones_.clear();
     tombstone_order_.clear();
   }
+  latents_->DropAll();
   exchange_->AbortAll();
 }
 
@@ -66,6 +68,7 @@ void AttemptBook::Fail(const AttemptKey& attempt, const absl::Status& status,
                        bool stored_state_lost, bool peer_lost) {
   if (absl::IsCancelled(status)) return;
   if (!SetFlags(attempt)) return;
+  latents_->Drop(attempt);
   exchange_->Abort(attempt);
   sink_->Emit(AttemptFailed{attempt, status, stored_state_lost, peer_lost});
 }

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "worker/exchange/boundary_exchange.h"
 #include "worker/runtime/events.h"
+#include "worker/runtime/latent_shelf.h"
 
 namespace deltafill::worker {
 
@@ -30,13 +31,15 @@ using AttemptFlagRef = std::shared_ptr<const AttemptFlag>;
 // Thread-safe.
 class AttemptBook {
  public:
-  // Both must outlive the book.
-  AttemptBook(BoundaryExchange* exchange, EventSink* sink) : exchange_(exchange), sink_(sink) {}
+  // All must outlive the book.
+  AttemptBook(BoundaryExchange* exchange, LatentShelf* latents, EventSink* sink)
+      : exchange_(exchange), latents_(latents), sink_(sink) {}
 
   // The attempt's flag; already set if the attempt, or a later one of the prompt, was aborted.
   AttemptFlagRef Enter(const AttemptKey& attempt);
 
-  // Sets the flags of this and older attempts of the prompt and ends their exchange.
+  // Sets the flags of this and older attempts of the prompt and ends their exchange; their
+  // latents are dropped.
   void Abort(const AttemptKey& attempt);
 
   // Sets every flag and forgets them all: for a worker whose coordinator went away.
@@ -54,6 +57,7 @@ class AttemptBook {
   void ForgetUnused();
 
   BoundaryExchange* const exchange_;
+  LatentShelf* const latents_;
   EventSink* const sink_;
 
   std::mutex mutex_;

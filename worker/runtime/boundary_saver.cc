@@ -18,8 +18,16 @@ BoundarySaver::~BoundarySaver() {
   thread_.join();
 }
 
+uint64_t BoundarySaver::BytesOf(const SaveRequest& request) const {
+  uint64_t bytes = request.state == nullptr ? 0 : request.state->size();
+  for (const LatentPiece& piece : request.pieces) {
+    bytes += piece.pages.size() * piece.token_count * layout_->latents.RowBytes();
+  }
+  return bytes;
+}
+
 void BoundarySaver::Save(SaveRequest request) {
-  const uint64_t bytes = request.state->size();
+  const uint64_t bytes = BytesOf(request);
   queued_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   pending_.fetch_add(1, std::memory_order_acq_rel);
   SaveDone done = request.done;
@@ -35,18 +43,30 @@ void BoundarySaver::Run() {
     if (!request->flag->aborted() && !stopping_.load(std::memory_order_acquire)) {
       receipts = Put(*request);
     }
-    queued_bytes_.fetch_sub(request->state->size(), std::memory_order_relaxed);
+    queued_bytes_.fetch_sub(BytesOf(*request), std::memory_order_relaxed);
     request->state.reset();
+    request->pieces.clear();
     request->done(std::move(receipts));
     pending_.fetch_sub(1, std::memory_order_acq_rel);
   }
 }
 
 absl::StatusOr<std::vector<PartReceipt>> BoundarySaver::Put(const SaveRequest& request) {
-  DELTAFILL_TRY(CheckStateFinite(*layout_, request.state->bytes()));
+  if (request.state != nullptr) DELTAFILL_TRY(CheckStateFinite(*layout_, request.state->bytes()));
+  for (const LatentPiece& piece : request.pieces) {
+    DELTAFILL_TRY(CheckPieceFinite(layout_->latents, piece));
+  }
   DELTAFILL_TRY(CheckLogitsFinite(request.logits, "last logits"));
-  DELTAFILL_TRY_ASSIGN(receipts, PutPrefixState(*store_, request.tenant, *layout_, request.boundary,
-                                                request.state->bytes()));
+  std::vector<PartReceipt> receipts;
+  if (request.state != nullptr) {
+    DELTAFILL_TRY_ASSIGN(of_state, PutPrefixState(*store_, request.tenant, *layout_,
+                                                  request.boundary, request.state->bytes()));
+    receipts = std::move(of_state);
+  }
+  for (const LatentPiece& piece : request.pieces) {
+    DELTAFILL_TRY_ASSIGN(receipt, PutPiece(*store_, request.tenant, layout_->latents, piece));
+    receipts.push_back(receipt);
+  }
   if (!request.logits.empty()) {
     DELTAFILL_TRY_ASSIGN(receipt,
                          PutLogits(*store_, request.tenant, request.boundary, request.logits));

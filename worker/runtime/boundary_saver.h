@@ -1,4 +1,4 @@
-// Puts captured prefix states into the state store, on a thread of its own.
+// Puts captured prefix states and latents into the state store, on a thread of its own.
 #ifndef DELTAFILL_WORKER_RUNTIME_BOUNDARY_SAVER_H_
 #define DELTAFILL_WORKER_RUNTIME_BOUNDARY_SAVER_H_
 
@@ -14,12 +14,14 @@
 #include "worker/model/state_layout.h"
 #include "worker/runtime/attempt_book.h"
 #include "worker/runtime/closable_queue.h"
+#include "worker/runtime/latent_pieces.h"
 #include "worker/runtime/state_pool.h"
 
 namespace deltafill::worker {
 
-// Receipts of all parts: recurrent, convolution tail, and logits if there were any. Errors: the
-// store's; INTERNAL naming layer and head if a value is not finite (then nothing was stored);
+// Receipts of all parts: recurrent, convolution tail, pieces of latents, and logits, as far as
+// there were any. Errors: the store's; INTERNAL naming layer and head or token if a value is not
+// finite (then nothing was stored);
 // CANCELLED if the attempt was aborted before its turn, or the saver stopped.
 using SaveDone = std::function<void(absl::StatusOr<std::vector<PartReceipt>>)>;
 
@@ -27,13 +29,15 @@ struct SaveRequest {
   AttemptFlagRef flag;
   std::string tenant;
   uint64_t boundary = 0;
-  StateBufferRef state;       // given back to its pool before `done`
-  std::vector<float> logits;  // stored as well if not empty
-  SaveDone done;              // called once, from the saver's thread
+  StateBufferRef state;             // given back to its pool before `done`; nullptr: latents only
+  std::vector<LatentPiece> pieces;  // ascending; given back as well
+  std::vector<float> logits;        // stored as well if not empty
+  SaveDone done;                    // called once, from the saver's thread
 };
 
 // Thread-safe. The queue is bounded by the pools that the states come from: whoever has no buffer
-// waits for one, or does without (see PrefillLane).
+// waits for one, or does without (see PrefillLane). Latents wait in the pages that the sequence has
+// anyway.
 class BoundarySaver {
  public:
   // Store and layout must outlive it.
@@ -43,12 +47,13 @@ class BoundarySaver {
 
   void Save(SaveRequest request);
 
-  // Of states that wait or are being saved.
+  // Of states and latents that wait or are being saved.
   uint64_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
 
  private:
   void Run();
+  uint64_t BytesOf(const SaveRequest& request) const;
   absl::StatusOr<std::vector<PartReceipt>> Put(const SaveRequest& request);
 
   StateStore* const store_;

@@ -25,6 +25,19 @@ struct BoundaryWanted {
   bool recovery = false;  // may be skipped
 };
 
+// What a range needs to know of its attempt's latents. The worker holds those of all tokens before
+// its ranges: from the store up to attempt_start, from the worker of the previous range after that.
+struct RangeLatents {
+  uint64_t attempt_start = 0;
+  uint64_t attempt_end = 0;  // room for so many tokens is claimed at once
+  // Of [0, attempt_start); with the worker's first range of the attempt, or its first after one
+  // without `keep`.
+  std::vector<PartId> stored;
+  uint64_t next_holds = 0;       // with hand_on: the next worker has the latents before this token
+  std::vector<uint64_t> pieces;  // ends of whole pieces to put: ascending, inside the range
+  bool keep = false;             // a later range of the attempt comes to this worker too
+};
+
 struct RangeCommand {
   AttemptKey attempt;
   uint32_t range = 0;
@@ -36,6 +49,7 @@ struct RangeCommand {
   std::vector<BoundaryWanted> boundaries;  // ascending, in (first_token, first_token + tokens]
   bool last_logits = false;
   std::string tenant;
+  RangeLatents latents;  // models with attention layers only
 };
 
 struct SamplingParams {
@@ -46,9 +60,10 @@ struct SamplingParams {
 
 struct DecodeCommand {
   AttemptKey attempt;
-  uint64_t first_token = 0;      // a multiple of 64
-  std::vector<uint32_t> tokens;  // at least one
-  StateSource source;            // kZero or kStored
+  uint64_t first_token = 0;            // a multiple of 64
+  std::vector<uint32_t> tokens;        // at least one
+  StateSource source;                  // kZero or kStored
+  std::vector<PartId> stored_latents;  // of [0, first_token)
   uint32_t max_tokens = 0;
   SamplingParams sampling;
   std::vector<uint32_t> stop_ids;
@@ -62,6 +77,7 @@ struct ExportCommand {
   std::vector<uint32_t> tokens;  // at least one
   StateSource source;            // kZero or kStored
   std::string tenant;
+  std::vector<PartId> stored_latents;  // of [0, first_token)
 };
 
 struct AbortCommand {

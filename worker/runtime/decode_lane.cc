@@ -8,6 +8,7 @@
 #include "worker/model/status_steps.h"
 #include "worker/runtime/command_checks.h"
 #include "worker/runtime/finite_scan.h"
+#include "worker/runtime/latent_pieces.h"
 #include "worker/runtime/range_port.h"
 #include "worker/runtime/sampler.h"
 #include "worker/runtime/state_parts.h"
@@ -74,6 +75,7 @@ void DecodeLane::Run(ExportCommand command) {
   sequence.command.first_token = command.first_token;
   sequence.command.tokens = std::move(command.tokens);
   sequence.command.source = std::move(command.source);
+  sequence.command.stored_latents = std::move(command.stored_latents);
   sequence.command.tenant = std::move(command.tenant);
   Enqueue(std::move(sequence));
 }
@@ -144,17 +146,25 @@ absl::Status DecodeLane::Begin(DecodeSequence& sequence) {
     DELTAFILL_TRY_ASSIGN(kept, states_->Acquire(*sequence.flag));
     sequence.kept.buffer = std::move(kept);
   }
-  if (command.source.from == StateSource::From::kStored) {
-    sequence.current.is_zero = false;
-    absl::Status status = LoadPrefixState(*parts_.store, command.source.parts, layout_,
-                                          command.first_token, sequence.current.buffer->bytes());
-    if (absl::IsDataLoss(status)) {
-      Fail(sequence, status, true);
-      return absl::OkStatus();
-    }
-    return status;
+  if (!layout_.latents.layers.empty()) {
+    sequence.latents = parts_.latents->pool().NewSequence();
+    DELTAFILL_TRY(sequence.latents->Reserve(command.first_token + command.tokens.size()));
   }
+  absl::Status status = LoadStart(sequence);
+  if (!absl::IsDataLoss(status)) return status;
+  Fail(sequence, status, true);
   return absl::OkStatus();
+}
+
+absl::Status DecodeLane::LoadStart(DecodeSequence& sequence) {
+  const DecodeCommand& command = sequence.command;
+  if (command.source.from == StateSource::From::kZero) return absl::OkStatus();
+  sequence.current.is_zero = false;
+  DELTAFILL_TRY(LoadPrefixState(*parts_.store, command.source.parts, layout_, command.first_token,
+                                sequence.current.buffer->bytes()));
+  if (sequence.latents == nullptr) return absl::OkStatus();
+  return LoadLatents(*parts_.store, command.stored_latents, layout_.latents, command.first_token,
+                     sequence.latents->cache());
 }
 
 absl::Status DecodeLane::Advance(DecodeSequence& sequence) {
@@ -179,6 +189,9 @@ absl::Status DecodeLane::PrefillChunk(DecodeSequence& sequence, size_t count) {
   pass.source = current.is_zero ? RangePass::Source::kZero : RangePass::Source::kBuffer;
   pass.incoming = current.buffer;
   pass.outgoing = scratch_;
+  if (sequence.latents != nullptr) pass.latents = &sequence.latents->cache();
+  pass.first_token = sequence.command.first_token + current.tokens;
+  pass.token_count = count;
   RangePort port(&layout_, nullptr, std::move(pass));
   const RangeWork work{
       std::span<const uint32_t>(sequence.tokens).subspan(current.tokens, count), {}, &port};
@@ -234,10 +247,19 @@ void DecodeLane::StepBatch() {
   std::vector<DecodeRow> rows;
   for (std::unique_ptr<DecodeSequence>& sequence : active_) {
     if (sequence->phase != Phase::kDecoding || sequence->flag->aborted()) continue;
+    const uint64_t position = sequence->command.first_token + sequence->tokens.size() - 1;
+    if (sequence->latents != nullptr) {
+      if (absl::Status status = sequence->latents->Reserve(position + 1); !status.ok()) {
+        Fail(*sequence, status);
+        continue;
+      }
+    }
     batch.push_back(sequence.get());
-    rows.push_back({.token = sequence->tokens.back(),
-                    .position = sequence->command.first_token + sequence->tokens.size() - 1,
-                    .state = sequence->current.buffer->bytes()});
+    rows.push_back(
+        {.token = sequence->tokens.back(),
+         .position = position,
+         .state = sequence->current.buffer->bytes(),
+         .latents = sequence->latents == nullptr ? nullptr : &sequence->latents->cache()});
   }
   if (batch.empty()) return;
   const std::span<float> logits = std::span<float>(logits_).first(batch.size() * vocabulary_);
@@ -277,12 +299,22 @@ absl::Status DecodeLane::AdvanceSaving(DecodeSequence& sequence) {
   return absl::OkStatus();
 }
 
+// The sequence's state at token `end`, with the pieces of latents that the store need not have.
+SaveRequest DecodeLane::Saving(DecodeSequence& sequence, uint64_t end) const {
+  SaveRequest request{sequence.flag, sequence.command.tenant, end,
+                      std::move(sequence.current.buffer)};
+  if (sequence.latents != nullptr) {
+    request.pieces = TakePieces(*sequence.latents, sequence.command.first_token, end);
+  }
+  return request;
+}
+
 void DecodeLane::SaveDecoded(DecodeSequence& sequence) {
-  const DecodeCommand& command = sequence.command;
-  const uint64_t boundary = command.first_token + sequence.current.tokens;
-  auto done = [boundary, attempt = command.attempt, reason = sequence.finish_reason,
-               attempts = parts_.attempts,
-               sink = parts_.sink](absl::StatusOr<std::vector<PartReceipt>> receipts) {
+  const uint64_t boundary = sequence.command.first_token + sequence.current.tokens;
+  SaveRequest request = Saving(sequence, boundary);
+  request.done = [boundary, attempt = sequence.command.attempt, reason = sequence.finish_reason,
+                  attempts = parts_.attempts,
+                  sink = parts_.sink](absl::StatusOr<std::vector<PartReceipt>> receipts) {
     if (receipts.ok()) {
       sink->Emit(
           DecodeFinished{attempt, reason, true, {attempt, boundary, *std::move(receipts), false}});
@@ -290,28 +322,22 @@ void DecodeLane::SaveDecoded(DecodeSequence& sequence) {
       attempts->Fail(attempt, receipts.status());
     }
   };
-  parts_.saver->Save({sequence.flag,
-                      command.tenant,
-                      boundary,
-                      std::move(sequence.current.buffer),
-                      {},
-                      std::move(done)});
+  parts_.saver->Save(std::move(request));
   sequence.phase = Phase::kDone;
 }
 
 void DecodeLane::SaveExport(DecodeSequence& sequence, std::span<const float> logits) {
-  const DecodeCommand& command = sequence.command;
-  auto done = [attempt = command.attempt, attempts = parts_.attempts,
-               sink = parts_.sink](absl::StatusOr<std::vector<PartReceipt>> receipts) {
+  SaveRequest request = Saving(sequence, sequence.command.first_token + sequence.tokens.size());
+  request.logits.assign(logits.begin(), logits.end());
+  request.done = [attempt = sequence.command.attempt, attempts = parts_.attempts,
+                  sink = parts_.sink](absl::StatusOr<std::vector<PartReceipt>> receipts) {
     if (receipts.ok()) {
       sink->Emit(ExportReady{attempt, *std::move(receipts)});
     } else {
       attempts->Fail(attempt, receipts.status());
     }
   };
-  parts_.saver->Save({sequence.flag, command.tenant, command.first_token + sequence.tokens.size(),
-                      std::move(sequence.current.buffer),
-                      std::vector<float>(logits.begin(), logits.end()), std::move(done)});
+  parts_.saver->Save(std::move(request));
   sequence.phase = Phase::kDone;
 }
 

@@ -54,6 +54,7 @@ class DecodeLane {
   void AdmitWaiting();
   void RemoveEnded();
   absl::Status Begin(DecodeSequence& sequence);
+  absl::Status LoadStart(DecodeSequence& sequence);
   absl::Status Advance(DecodeSequence& sequence);
   absl::Status FinishPrompt(DecodeSequence& sequence);
   absl::Status AdvanceSaving(DecodeSequence& sequence);
@@ -61,6 +62,7 @@ class DecodeLane {
   void StepBatch();
   absl::Status TakeToken(DecodeSequence& sequence, std::span<const float> logits);
   void Finish(DecodeSequence& sequence, const char* reason);
+  SaveRequest Saving(DecodeSequence& sequence, uint64_t end) const;
   void SaveExport(DecodeSequence& sequence, std::span<const float> logits);
   void SaveDecoded(DecodeSequence& sequence);
   void Fail(DecodeSequence& sequence, const absl::Status& status, bool stored_state_lost = false);

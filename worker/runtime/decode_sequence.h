@@ -3,10 +3,12 @@
 #define DELTAFILL_WORKER_RUNTIME_DECODE_SEQUENCE_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "worker/runtime/commands.h"
+#include "worker/runtime/latent_pool.h"
 #include "worker/runtime/state_pool.h"
 
 namespace deltafill::worker {
@@ -35,6 +37,9 @@ struct DecodeSequence {
   // With save_state: the state at the last block end that leaves at least one prompt token. What is
   // kept after decoding comes from prefilling, so decoding steps must not touch it.
   SequenceState kept;
+  // Of tokens [0, first_token + current.tokens), if there are attention layers. Prefilling the
+  // answer overwrites the rows that decoding wrote, so `kept` needs none of its own.
+  std::shared_ptr<SequenceLatents> latents;
   std::string finish_reason;
 
   size_t generated() const { return tokens.size() - command.tokens.size(); }

@@ -39,6 +39,13 @@ struct BoundaryStored {
   bool skipped = false;
 };
 
+// A whole piece of the attempt's latents is in the store.
+struct LatentPieceStored {
+  AttemptKey attempt;
+  uint64_t end = 0;  // token
+  PartReceipt part;
+};
+
 struct LastLogits {
   AttemptKey attempt;
   std::vector<float> values;  // [vocabulary]
@@ -75,8 +82,8 @@ struct ExportReady {
 struct WorkerDrained {};
 
 using WorkerEvent = std::variant<WorkerHeartbeat, RangeProgress, RangeDone, BoundaryStored,
-                                 LastLogits, AttemptFailed, DecodeReady, DecodeToken,
-                                 DecodeFinished, ExportReady, WorkerDrained>;
+                                 LatentPieceStored, LastLogits, AttemptFailed, DecodeReady,
+                                 DecodeToken, DecodeFinished, ExportReady, WorkerDrained>;
 
 // Where the lanes send their events. Thread-safe; never blocks.
 class EventSink {

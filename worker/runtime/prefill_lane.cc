@@ -8,6 +8,7 @@
 #include "worker/model/status_steps.h"
 #include "worker/runtime/command_checks.h"
 #include "worker/runtime/finite_scan.h"
+#include "worker/runtime/latent_pieces.h"
 #include "worker/runtime/range_port.h"
 #include "worker/runtime/state_parts.h"
 
@@ -82,18 +83,20 @@ void PrefillLane::Run(RangeCommand command) {
 void PrefillLane::Main() {
   while (std::optional<Queued> queued = queue_.Pop()) {
     if (!queued->flag->aborted()) RunRange(*queued);
+    // Aborted meanwhile: what was opened since is dropped here, what was before by the abort.
+    if (queued->flag->aborted()) parts_.latents->Drop(queued->command.attempt);
     parts_.exchange->Release(queued->command.attempt, queued->command.range);
     pending_.fetch_sub(1, std::memory_order_acq_rel);
   }
 }
 
 void PrefillLane::RunRange(const Queued& queued) {
-  bool peer_lost = false;
-  bool stored_state_lost = false;
+  Failure failure;
   absl::Status status = Validate(queued.command);
-  if (status.ok()) status = RunPasses(queued, &peer_lost, &stored_state_lost);
+  if (status.ok()) status = RunPasses(queued, &failure);
   if (!status.ok()) {
-    parts_.attempts->Fail(queued.command.attempt, status, stored_state_lost, peer_lost);
+    parts_.attempts->Fail(queued.command.attempt, status, failure.stored_state_lost,
+                          failure.peer_lost);
   }
 }
 
@@ -117,6 +120,30 @@ absl::Status PrefillLane::Validate(const RangeCommand& command) const {
     }
     before = wanted.boundary;
   }
+  return layout_.latents.layers.empty() ? absl::OkStatus() : ValidateLatents(command);
+}
+
+absl::Status PrefillLane::ValidateLatents(const RangeCommand& command) const {
+  const RangeLatents& latents = command.latents;
+  const uint64_t end = command.first_token + command.tokens.size();
+  if (latents.attempt_start > command.first_token || latents.attempt_end < end) {
+    return absl::InvalidArgumentError(absl::StrCat("latents: the range is not in the attempt's [",
+                                                   latents.attempt_start, ", ", latents.attempt_end,
+                                                   ")"));
+  }
+  if (command.hand_on && latents.next_holds > end) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("latents.next_holds: is ", latents.next_holds, ", past the range's end"));
+  }
+  uint64_t before = command.first_token;
+  for (uint64_t piece : latents.pieces) {
+    if (piece <= before || piece % kLatentPieceTokens != 0 || piece > end) {
+      return absl::InvalidArgumentError(absl::StrCat("latents.pieces: ", piece,
+                                                     " must ascend in multiples of ",
+                                                     kLatentPieceTokens, " inside the range"));
+    }
+    before = piece;
+  }
   return absl::OkStatus();
 }
 
@@ -138,58 +165,105 @@ std::vector<PrefillLane::Pass> PrefillLane::Plan(const RangeCommand& command) co
   return passes;
 }
 
-absl::Status PrefillLane::RunPasses(const Queued& queued, bool* peer_lost,
-                                    bool* stored_state_lost) {
+absl::StatusOr<PrefillLane::Progress> PrefillLane::Begin(const Queued& queued, Failure* failure) {
   const RangeCommand& command = queued.command;
-  const auto start = Clock::now();
-  RangePass::Source source = RangePass::Source::kZero;
-  if (command.source.from == StateSource::From::kPeer) source = RangePass::Source::kPeer;
+  Progress progress;
+  progress.reported = Clock::now();
+  progress.incoming = incoming_;
+  if (command.source.from == StateSource::From::kPeer) progress.source = RangePass::Source::kPeer;
   if (command.source.from == StateSource::From::kStored) {
-    source = RangePass::Source::kBuffer;
+    progress.source = RangePass::Source::kBuffer;
     absl::Status status = LoadPrefixState(*parts_.store, command.source.parts, layout_,
                                           command.first_token, incoming_->bytes());
-    *stored_state_lost = absl::IsDataLoss(status);
+    failure->stored_state_lost = absl::IsDataLoss(status);
     if (!status.ok()) return status;
   }
-  StateBufferRef incoming = incoming_;
-  double wait_s = 0;
-  double stalled_s = 0;
-  auto reported = Clock::now();
+  if (!layout_.latents.layers.empty()) DELTAFILL_TRY(OpenLatents(command, &progress, failure));
+  return progress;
+}
+
+absl::Status PrefillLane::OpenLatents(const RangeCommand& command, Progress* progress,
+                                      Failure* failure) {
+  const RangeLatents& wanted = command.latents;
+  std::shared_ptr<SequenceLatents> latents = parts_.latents->Open(command.attempt);
+  DELTAFILL_TRY(latents->Claim(wanted.attempt_end));
+  if (latents->held_tokens == 0 && wanted.attempt_start > 0) {
+    DELTAFILL_TRY(latents->Reserve(wanted.attempt_start));
+    absl::Status status = LoadLatents(*parts_.store, wanted.stored, layout_.latents,
+                                      wanted.attempt_start, latents->cache());
+    failure->stored_state_lost = absl::IsDataLoss(status);
+    if (!status.ok()) return status;
+    latents->held_tokens = wanted.attempt_start;
+  }
+  if (latents->held_tokens > command.first_token ||
+      (latents->held_tokens < command.first_token &&
+       progress->source != RangePass::Source::kPeer)) {
+    return absl::InternalError(absl::StrCat("latents: this worker holds ", latents->held_tokens,
+                                            " tokens, the range starts at ", command.first_token));
+  }
+  DELTAFILL_TRY(latents->Reserve(command.first_token + command.tokens.size()));
+  progress->latents = std::move(latents);
+  return absl::OkStatus();
+}
+
+absl::Status PrefillLane::RunPasses(const Queued& queued, Failure* failure) {
+  const RangeCommand& command = queued.command;
+  const auto start = Clock::now();
+  DELTAFILL_TRY_ASSIGN(progress, Begin(queued, failure));
   const std::vector<Pass> passes = Plan(command);
   for (size_t i = 0; i < passes.size(); ++i) {
-    const bool is_last = i + 1 == passes.size();
-    const auto before_acquire = Clock::now();
-    Captures captures;
-    DELTAFILL_TRY(Acquire(queued, passes[i], is_last, &captures));
-    stalled_s += SecondsSince(before_acquire);
-
-    RangePass pass{command.attempt, command.range, queued.flag, source, incoming};
-    if (is_last && command.hand_on) {
-      pass.outgoing = outgoing_;
-      pass.next = &command.next;
-    }
-    pass.captures = captures.states;
-    RangePort port(&layout_, parts_.exchange, std::move(pass), [&](uint32_t layers_done) {
-      if (!is_last || Clock::now() - reported < kProgressPause) return;
-      reported = Clock::now();
-      parts_.sink->Emit(RangeProgress{command.attempt, command.range, layers_done});
-    });
-    const std::span<const uint32_t> tokens(command.tokens);
-    const RangeWork work{
-        tokens.subspan(passes[i].first_token - command.first_token, passes[i].token_count),
-        captures.offsets, &port};
-    absl::Status status = parts_.model->Prefill(*lane_, {&work, 1});
-    wait_s += port.wait_s();
-    *peer_lost = port.peer_lost();
-    if (!status.ok()) return status;
-    if (is_last && command.last_logits) DELTAFILL_TRY(SendLogits(queued));
-    source = RangePass::Source::kBuffer;
-    if (!is_last) incoming = captures.states.back();
-    Save(queued, std::move(captures));
+    DELTAFILL_TRY(RunPass(queued, passes[i], i + 1 == passes.size(), &progress, failure));
   }
   if (queued.flag->aborted()) return absl::CancelledError("aborted");
-  parts_.sink->Emit(
-      RangeDone{command.attempt, command.range, SecondsSince(start) - wait_s - stalled_s, wait_s});
+  if (progress.latents != nullptr && !command.latents.keep) parts_.latents->Drop(command.attempt);
+  parts_.sink->Emit(RangeDone{command.attempt, command.range,
+                              SecondsSince(start) - progress.wait_s - progress.stalled_s,
+                              progress.wait_s});
+  return absl::OkStatus();
+}
+
+absl::Status PrefillLane::RunPass(const Queued& queued, const Pass& pass, bool is_last,
+                                  Progress* progress, Failure* failure) {
+  const RangeCommand& command = queued.command;
+  const auto before_acquire = Clock::now();
+  Captures captures;
+  DELTAFILL_TRY(Acquire(queued, pass, is_last, &captures));
+  progress->stalled_s += SecondsSince(before_acquire);
+
+  RangePass range_pass{command.attempt, command.range, queued.flag, progress->source,
+                       progress->incoming};
+  if (is_last && command.hand_on) {
+    range_pass.outgoing = outgoing_;
+    range_pass.next = &command.next;
+    range_pass.next_holds = command.latents.next_holds;
+  }
+  range_pass.captures = captures.states;
+  range_pass.first_token = pass.first_token;
+  range_pass.token_count = pass.token_count;
+  if (progress->latents != nullptr) {
+    range_pass.latents = &progress->latents->cache();
+    range_pass.held = progress->latents->held_tokens;
+  }
+  RangePort port(&layout_, parts_.exchange, std::move(range_pass), [&](uint32_t layers_done) {
+    if (!is_last || Clock::now() - progress->reported < kProgressPause) return;
+    progress->reported = Clock::now();
+    parts_.sink->Emit(RangeProgress{command.attempt, command.range, layers_done});
+  });
+  const std::span<const uint32_t> tokens(command.tokens);
+  const RangeWork work{tokens.subspan(pass.first_token - command.first_token, pass.token_count),
+                       captures.offsets, &port};
+  absl::Status status = parts_.model->Prefill(*lane_, {&work, 1});
+  progress->wait_s += port.wait_s();
+  failure->peer_lost = port.peer_lost();
+  if (!status.ok()) return status;
+  if (is_last && command.last_logits) DELTAFILL_TRY(SendLogits(queued));
+  progress->source = RangePass::Source::kBuffer;
+  if (!is_last) progress->incoming = captures.states.back();
+  if (progress->latents != nullptr) {
+    progress->latents->held_tokens = pass.end();
+    SavePieces(queued, pass, *progress->latents);
+  }
+  Save(queued, std::move(captures), progress->latents.get());
   return absl::OkStatus();
 }
 
@@ -225,7 +299,7 @@ absl::Status PrefillLane::SendLogits(const Queued& queued) {
   return absl::OkStatus();
 }
 
-void PrefillLane::Save(const Queued& queued, Captures captures) {
+void PrefillLane::Save(const Queued& queued, Captures captures, const SequenceLatents* latents) {
   for (size_t i = 0; i < captures.states.size(); ++i) {
     const AttemptKey attempt = queued.command.attempt;
     const BoundaryWanted wanted = captures.boundaries[i];
@@ -240,12 +314,33 @@ void PrefillLane::Save(const Queued& queued, Captures captures) {
         attempts->Fail(attempt, receipts.status());
       }
     };
-    parts_.saver->Save({queued.flag,
-                        queued.command.tenant,
-                        wanted.boundary,
-                        std::move(captures.states[i]),
-                        {},
-                        std::move(done)});
+    SaveRequest request{queued.flag, queued.command.tenant, wanted.boundary,
+                        std::move(captures.states[i])};
+    if (latents != nullptr && wanted.boundary % kLatentPieceTokens != 0) {
+      request.pieces.push_back(TakePiece(*latents, wanted.boundary));
+    }
+    request.done = std::move(done);
+    parts_.saver->Save(std::move(request));
+  }
+}
+
+// The whole pieces that end in the pass and were asked for.
+void PrefillLane::SavePieces(const Queued& queued, const Pass& pass,
+                             const SequenceLatents& latents) {
+  const AttemptKey attempt = queued.command.attempt;
+  for (uint64_t end : queued.command.latents.pieces) {
+    if (end <= pass.first_token || end > pass.end()) continue;
+    SaveRequest request{queued.flag, queued.command.tenant, end};
+    request.pieces.push_back(TakePiece(latents, end));
+    request.done = [attempt, end, attempts = parts_.attempts,
+                    sink = parts_.sink](absl::StatusOr<std::vector<PartReceipt>> receipts) {
+      if (receipts.ok()) {
+        sink->Emit(LatentPieceStored{attempt, end, receipts->front()});
+      } else {
+        attempts->Fail(attempt, receipts.status());
+      }
+    };
+    parts_.saver->Save(std::move(request));
   }
 }
 

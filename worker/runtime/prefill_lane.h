@@ -3,6 +3,7 @@
 #define DELTAFILL_WORKER_RUNTIME_PREFILL_LANE_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <thread>
@@ -17,6 +18,8 @@
 #include "worker/runtime/boundary_saver.h"
 #include "worker/runtime/closable_queue.h"
 #include "worker/runtime/commands.h"
+#include "worker/runtime/latent_shelf.h"
+#include "worker/runtime/range_port.h"
 #include "worker/runtime/state_pool.h"
 
 namespace deltafill::worker {
@@ -28,6 +31,7 @@ struct LaneParts {
   StateStore* store = nullptr;
   BoundarySaver* saver = nullptr;
   AttemptBook* attempts = nullptr;
+  LatentShelf* latents = nullptr;
   EventSink* sink = nullptr;
 };
 
@@ -40,8 +44,8 @@ struct PrefillLaneOptions {
 };
 
 // Events, in this order: RangeProgress (at most ten a second), LastLogits, RangeDone;
-// BoundaryStored as states become stored. Or AttemptFailed, once an attempt; nothing for aborted
-// attempts.
+// BoundaryStored and LatentPieceStored as parts become stored. Or AttemptFailed, once an attempt;
+// nothing for aborted attempts.
 class PrefillLane {
  public:
   // RESOURCE_EXHAUSTED if the scratch memory does not fit; INVALID_ARGUMENT naming the option.
@@ -76,6 +80,20 @@ class PrefillLane {
     uint64_t first_token = 0;
     size_t token_count = 0;
     std::vector<BoundaryWanted> boundaries;
+    uint64_t end() const { return first_token + token_count; }
+  };
+  // What a range carries from pass to pass.
+  struct Progress {
+    RangePass::Source source = RangePass::Source::kZero;
+    StateBufferRef incoming;
+    std::shared_ptr<SequenceLatents> latents;  // nullptr: no attention layers
+    double wait_s = 0;
+    double stalled_s = 0;
+    std::chrono::steady_clock::time_point reported;
+  };
+  struct Failure {
+    bool peer_lost = false;
+    bool stored_state_lost = false;
   };
 
   PrefillLane(const LaneParts& parts, const PrefillLaneOptions& options);
@@ -83,11 +101,17 @@ class PrefillLane {
   void Main();
   void RunRange(const Queued& queued);
   absl::Status Validate(const RangeCommand& command) const;
+  absl::Status ValidateLatents(const RangeCommand& command) const;
   std::vector<Pass> Plan(const RangeCommand& command) const;
-  absl::Status RunPasses(const Queued& queued, bool* peer_lost, bool* stored_state_lost);
+  absl::StatusOr<Progress> Begin(const Queued& queued, Failure* failure);
+  absl::Status OpenLatents(const RangeCommand& command, Progress* progress, Failure* failure);
+  absl::Status RunPasses(const Queued& queued, Failure* failure);
+  absl::Status RunPass(const Queued& queued, const Pass& pass, bool is_last, Progress* progress,
+                       Failure* failure);
   absl::Status Acquire(const Queued& queued, const Pass& pass, bool is_last, Captures* captures);
   absl::Status SendLogits(const Queued& queued);
-  void Save(const Queued& queued, Captures captures);
+  void Save(const Queued& queued, Captures captures, const SequenceLatents* latents);
+  void SavePieces(const Queued& queued, const Pass& pass, const SequenceLatents& latents);
 
   const LaneParts parts_;
   const PrefillLaneOptions options_;

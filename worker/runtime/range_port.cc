@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "worker/model/status_steps.h"
+#include "worker/runtime/latent_rows.h"
 
 namespace deltafill::worker {
 
@@ -22,12 +24,8 @@ absl::StatusOr<const void*> RangePort::Await(uint32_t layer, PartKind kind) {
     return absl::InternalError(absl::StrCat("layer ", layer, " asked for a state it has not"));
   }
   if (pass_.source == RangePass::Source::kPeer) {
-    const auto before = std::chrono::steady_clock::now();
-    absl::StatusOr<std::vector<std::byte>> received =
-        exchange_->Await({pass_.attempt, pass_.range, layer, kind});
-    wait_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
-    if (!received.ok()) return received.status();
-    std::memcpy(pass_.incoming->at(*entry), received->data(), entry->bytes);
+    DELTAFILL_TRY_ASSIGN(received, AwaitPeer(layer, kind));
+    std::memcpy(pass_.incoming->at(*entry), received.data(), entry->bytes);
   }
   return pass_.incoming->at(*entry);
 }
@@ -45,9 +43,21 @@ absl::Status RangePort::HandOn(uint32_t layer, PartKind kind) {
   if (entry == nullptr || pass_.outgoing == nullptr) {
     return absl::InternalError(absl::StrCat("layer ", layer, " handed on a state it has not"));
   }
+  return PublishToNext(layer, kind, {pass_.outgoing->at(*entry), entry->bytes});
+}
+
+absl::StatusOr<std::vector<std::byte>> RangePort::AwaitPeer(uint32_t layer, PartKind kind) {
+  const auto before = std::chrono::steady_clock::now();
+  absl::StatusOr<std::vector<std::byte>> received =
+      exchange_->Await({pass_.attempt, pass_.range, layer, kind});
+  wait_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+  return received;
+}
+
+absl::Status RangePort::PublishToNext(uint32_t layer, PartKind kind,
+                                      std::span<const std::byte> bytes) {
   absl::Status status =
-      exchange_->Publish({pass_.attempt, pass_.range + 1, layer, kind},
-                         {pass_.outgoing->at(*entry), entry->bytes}, {pass_.next, 1});
+      exchange_->Publish({pass_.attempt, pass_.range + 1, layer, kind}, bytes, {pass_.next, 1});
   peer_lost_ = peer_lost_ || absl::IsUnavailable(status);
   return status;
 }
@@ -59,11 +69,35 @@ void* RangePort::Capture(int capture, uint32_t layer, PartKind kind) {
 }
 
 absl::StatusOr<kernels::LatentSequence> RangePort::Latents(uint32_t layer) {
-  return absl::UnimplementedError(absl::StrCat("layer ", layer, ": no latent cache"));
+  if (pass_.latents == nullptr) {
+    return absl::InternalError(absl::StrCat("layer ", layer, " asked for latents it has not"));
+  }
+  return kernels::LatentSequence{pass_.latents->Pages(layer),
+                                 static_cast<int64_t>(pass_.first_token)};
 }
 
 absl::Status RangePort::ShareLatents(uint32_t layer) {
-  return absl::UnimplementedError(absl::StrCat("layer ", layer, ": no latent cache"));
+  if (pass_.flag->aborted()) return absl::CancelledError("aborted");
+  if (pass_.source == RangePass::Source::kPeer && pass_.held < pass_.first_token) {
+    DELTAFILL_TRY(AwaitEarlierLatents(layer));
+  }
+  const uint64_t end = pass_.first_token + pass_.token_count;
+  if (pass_.next == nullptr || pass_.next_holds >= end) return absl::OkStatus();
+  return PublishToNext(layer, PartKind::kLatent,
+                       GatherLatents(*pass_.latents, layer, pass_.next_holds, end));
+}
+
+absl::Status RangePort::AwaitEarlierLatents(uint32_t layer) {
+  DELTAFILL_TRY_ASSIGN(received, AwaitPeer(layer, PartKind::kLatent));
+  const uint64_t rows = pass_.first_token - pass_.held;
+  if (received.size() != rows * layout_->latents.RowBytes()) {
+    return absl::InternalError(absl::StrCat("layer ", layer, ": the previous range's worker sent ",
+                                            received.size(),
+                                            " bytes of latents, but those of tokens [", pass_.held,
+                                            ", ", pass_.first_token, ") were missing"));
+  }
+  ScatterLatents(received, layer, pass_.held, *pass_.latents);
+  return absl::OkStatus();
 }
 
 absl::Status RangePort::TaskDone(uint32_t layer) {

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "worker/exchange/boundary_exchange.h"
 #include "worker/model/boundary_port.h"
+#include "worker/model/latent_cache.h"
 #include "worker/model/state_layout.h"
 #include "worker/runtime/attempt_book.h"
 #include "worker/runtime/state_pool.h"
@@ -26,6 +28,13 @@ struct RangePass {
   StateBufferRef outgoing;               // nullptr: nobody needs the state after it
   const ExchangeTarget* next = nullptr;  // whom outgoing is published to; nullptr: nobody
   std::vector<StateBufferRef> captures;
+
+  // Attention layers: the sequence's latents with room for the pass, and which of them are where.
+  LatentCache* latents = nullptr;
+  uint64_t first_token = 0;
+  uint64_t token_count = 0;
+  uint64_t held = 0;        // rows [0, held) are there; kPeer: [held, first_token) are awaited
+  uint64_t next_holds = 0;  // with next: rows [next_holds, end of the pass) are published to it
 };
 
 // Host memory only. Used by the thread that runs the pass.
@@ -43,10 +52,14 @@ class RangePort : public BoundaryPort {
   absl::Status ShareLatents(uint32_t layer) override;
   absl::Status TaskDone(uint32_t layer) override;
 
-  double wait_s() const { return wait_s_; }      // in Await
-  bool peer_lost() const { return peer_lost_; }  // HandOn found no way to the next worker
+  double wait_s() const { return wait_s_; }      // for peers
+  bool peer_lost() const { return peer_lost_; }  // there was no way to the next worker
 
  private:
+  absl::StatusOr<std::vector<std::byte>> AwaitPeer(uint32_t layer, PartKind kind);
+  absl::Status PublishToNext(uint32_t layer, PartKind kind, std::span<const std::byte> bytes);
+  absl::Status AwaitEarlierLatents(uint32_t layer);
+
   const StateLayout* const layout_;
   BoundaryExchange* const exchange_;
   const RangePass pass_;

@@ -6,6 +6,11 @@ add_library(deltafill_runtime STATIC
   runtime/cost_probe.cc
   runtime/decode_lane.cc
   runtime/finite_scan.cc
+  runtime/latent_pieces.cc
+  runtime/latent_pool.cc
+  runtime/latent_rows.cc
+  runtime/latent_shelf.cc
+  runtime/part_access.cc
   runtime/prefill_lane.cc
   runtime/range_port.cc
   runtime/sampler.cc

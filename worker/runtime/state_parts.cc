@@ -1,31 +1,14 @@
 #include "worker/runtime/state_parts.h"
 
-#include <chrono>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "worker/model/status_steps.h"
+#include "worker/runtime/part_access.h"
 
 namespace deltafill::worker {
 namespace {
-
-constexpr int kPutTries = 4;
-constexpr std::chrono::milliseconds kPutPause{150};  // doubles with each try
-
-absl::StatusOr<PartReceipt> PutWithRetry(StateStore& store, const std::string& tenant,
-                                         const PartHeader& header, LayerPayloads payloads) {
-  std::chrono::milliseconds pause = kPutPause;
-  for (int attempt = 1;; ++attempt) {
-    absl::StatusOr<PartReceipt> receipt = store.PutPart(tenant, header, payloads);
-    if (receipt.ok() || !absl::IsUnavailable(receipt.status()) || attempt == kPutTries) {
-      return receipt;
-    }
-    std::this_thread::sleep_for(pause);
-    pause *= 2;
-  }
-}
 
 // Where a part's layers stand in a state, in the order of header.layers.
 std::vector<std::span<const std::byte>> LayersOf(const StateLayout& layout, PartKind kind,
@@ -35,10 +18,6 @@ std::vector<std::span<const std::byte>> LayersOf(const StateLayout& layout, Part
     if (entry.kind == kind) layers.emplace_back(state + entry.offset, entry.bytes);
   }
   return layers;
-}
-
-absl::Status LostPart(const PartId& id, absl::string_view why) {
-  return absl::DataLossError(absl::StrCat("part ", id.ToHex(), ": ", why));
 }
 
 absl::Status PlacePart(const Part& part, const PartId& id, const StateLayout& layout,
@@ -94,8 +73,8 @@ absl::StatusOr<std::vector<PartReceipt>> PutPrefixState(StateStore& store,
   DELTAFILL_TRY_ASSIGN(headers, PartHeaders(layout, boundary));
   std::vector<PartReceipt> receipts;
   for (const PartHeader& header : headers) {
-    DELTAFILL_TRY_ASSIGN(receipt,
-                         PutWithRetry(store, tenant, header, LayersOf(layout, header.kind, state)));
+    DELTAFILL_TRY_ASSIGN(
+        receipt, PutPartWithRetry(store, tenant, header, LayersOf(layout, header.kind, state)));
     receipts.push_back(receipt);
   }
   return receipts;
@@ -109,7 +88,7 @@ absl::StatusOr<PartReceipt> PutLogits(StateStore& store, const std::string& tena
   header.shape = {static_cast<uint32_t>(logits.size()), 1, 1, 1};
   header.first_token = boundary;
   const std::span<const std::byte> payload = std::as_bytes(logits);
-  return PutWithRetry(store, tenant, header, {&payload, 1});
+  return PutPartWithRetry(store, tenant, header, {&payload, 1});
 }
 
 absl::Status LoadPrefixState(StateStore& store, std::span<const PartId> parts,
@@ -117,16 +96,14 @@ absl::Status LoadPrefixState(StateStore& store, std::span<const PartId> parts,
   DELTAFILL_TRY_ASSIGN(headers, PartHeaders(layout, boundary));
   std::vector<bool> placed(headers.size(), false);
   for (const PartId& id : parts) {
-    absl::StatusOr<Part> part = store.GetPart(id, {});
-    if (absl::IsNotFound(part.status())) return LostPart(id, "is not in the store");
-    if (!part.ok()) return part.status();
+    DELTAFILL_TRY_ASSIGN(part, GetStoredPart(store, id));
     size_t position = 0;
-    while (position < headers.size() && !(headers[position] == part->header)) ++position;
+    while (position < headers.size() && !(headers[position] == part.header)) ++position;
     if (position == headers.size()) {
       return LostPart(id, absl::StrCat("its header is not this model's at boundary ", boundary));
     }
     if (placed[position]) return LostPart(id, "a second part of its kind");
-    DELTAFILL_TRY(PlacePart(*part, id, layout, state));
+    DELTAFILL_TRY(PlacePart(part, id, layout, state));
     placed[position] = true;
   }
   for (size_t i = 0; i < headers.size(); ++i) {

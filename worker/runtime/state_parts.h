@@ -1,4 +1,4 @@
-// Prefix states in and out of the state store: one part a kind.
+// Prefix states in and out of the state store: one part a kind. (Latents: latent_pieces.h.)
 #ifndef DELTAFILL_WORKER_RUNTIME_STATE_PARTS_H_
 #define DELTAFILL_WORKER_RUNTIME_STATE_PARTS_H_
 
@@ -20,9 +20,8 @@ namespace deltafill::worker {
 // stored.
 absl::StatusOr<std::vector<PartHeader>> PartHeaders(const StateLayout& layout, uint64_t boundary);
 
-// Puts all parts of a state (host memory) into the store, under leases. Tries again when the store
-// is UNAVAILABLE, for about a second; then its error, and parts already put vanish with their
-// leases.
+// Puts all parts of a state (host memory) into the store, under leases. Errors as PutPartWithRetry;
+// parts already put then vanish with their leases.
 absl::StatusOr<std::vector<PartReceipt>> PutPrefixState(StateStore& store,
                                                         const std::string& tenant,
                                                         const StateLayout& layout,

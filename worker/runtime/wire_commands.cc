@@ -26,6 +26,19 @@ absl::StatusOr<std::vector<uint32_t>> TokensFromWire(const std::string& bytes) {
   return tokens;
 }
 
+template <typename Ids>
+absl::StatusOr<std::vector<PartId>> PartIdsFromWire(const Ids& raw_ids, const char* field) {
+  std::vector<PartId> ids;
+  for (const std::string& raw : raw_ids) {
+    PartId id;
+    if (!PartId::FromBytes(raw, &id)) {
+      return absl::InvalidArgumentError(absl::StrCat(field, ": an id must have 32 bytes"));
+    }
+    ids.push_back(id);
+  }
+  return ids;
+}
+
 absl::StatusOr<StateSource> SourceFromWire(const v1::RangeSource& message) {
   StateSource source;
   switch (message.source_case()) {
@@ -41,13 +54,9 @@ absl::StatusOr<StateSource> SourceFromWire(const v1::RangeSource& message) {
       return absl::InvalidArgumentError("source: not set");
   }
   source.from = StateSource::From::kStored;
-  for (const std::string& raw : message.stored().part_ids()) {
-    PartId id;
-    if (!PartId::FromBytes(raw, &id)) {
-      return absl::InvalidArgumentError("source.stored.part_ids: an id must have 32 bytes");
-    }
-    source.parts.push_back(id);
-  }
+  DELTAFILL_TRY_ASSIGN(parts,
+                       PartIdsFromWire(message.stored().part_ids(), "source.stored.part_ids"));
+  source.parts = std::move(parts);
   return source;
 }
 
@@ -74,12 +83,23 @@ absl::StatusOr<WorkerCommand> FromWire(const v1::RunRange& message) {
     command.boundaries.push_back({wanted.boundary(), wanted.recovery()});
   }
   command.last_logits = message.last_logits();
+  const v1::RangeLatents& latents = message.latents();
+  DELTAFILL_TRY_ASSIGN(stored,
+                       PartIdsFromWire(latents.stored_part_ids(), "latents.stored_part_ids"));
+  command.latents.attempt_start = latents.attempt_start();
+  command.latents.attempt_end = latents.attempt_end();
+  command.latents.stored = std::move(stored);
+  command.latents.next_holds = latents.next_holds();
+  command.latents.pieces.assign(latents.piece_ends().begin(), latents.piece_ends().end());
+  command.latents.keep = latents.keep();
   return command;
 }
 
 absl::StatusOr<WorkerCommand> FromWire(const v1::RunDecode& message) {
   DecodeCommand command;
   DELTAFILL_TRY(ReadWork(message, &command));
+  DELTAFILL_TRY_ASSIGN(latents, PartIdsFromWire(message.latent_part_ids(), "latent_part_ids"));
+  command.stored_latents = std::move(latents);
   command.max_tokens = message.max_tokens();
   command.sampling = {message.temperature(), message.top_p(), message.seed()};
   // Not set means the whole distribution.
@@ -98,6 +118,8 @@ absl::StatusOr<WorkerCommand> FromWire(const v1::RunDecode& message) {
 absl::StatusOr<WorkerCommand> FromWire(const v1::RunExport& message) {
   ExportCommand command;
   DELTAFILL_TRY(ReadWork(message, &command));
+  DELTAFILL_TRY_ASSIGN(latents, PartIdsFromWire(message.latent_part_ids(), "latent_part_ids"));
+  command.stored_latents = std::move(latents);
   return command;
 }
 

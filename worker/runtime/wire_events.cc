@@ -54,6 +54,11 @@ void Fill(const WorkerProfile& profile, v1::WorkerModel* message) {
     shape->mutable_layers()->Add(header.layers.begin(), header.layers.end());
     shape->mutable_shape()->Add(header.shape.begin(), header.shape.end());
   }
+  const LatentLayout& latents = profile.latents;
+  if (latents.layers.empty()) return;
+  message->mutable_latents()->mutable_layers()->Add(latents.layers.begin(), latents.layers.end());
+  message->mutable_latents()->set_width(latents.width);
+  message->mutable_latents()->set_dtype(static_cast<uint32_t>(latents.dtype));
 }
 
 // One operator() an event.
@@ -78,6 +83,11 @@ struct EventFiller {
   }
   void operator()(const BoundaryStored& event) const {
     Fill(event, message->mutable_boundary_stored());
+  }
+  void operator()(const LatentPieceStored& event) const {
+    Fill(event.attempt, message->mutable_latent_piece_stored()->mutable_attempt());
+    message->mutable_latent_piece_stored()->set_end(event.end);
+    Fill(event.part, message->mutable_latent_piece_stored()->mutable_part());
   }
   void operator()(const LastLogits& event) const {
     Fill(event.attempt, message->mutable_last_logits()->mutable_attempt());

@@ -95,6 +95,8 @@ class Worker::Composition : public CommandHandler {
   WorkerProfile profile_;
   std::shared_ptr<Mailbox> mailbox_;
   std::unique_ptr<WorkerAgent> agent_;
+  std::unique_ptr<LatentPool> latent_pool_;
+  std::unique_ptr<LatentShelf> latents_;
   std::unique_ptr<AttemptBook> attempts_;
   std::unique_ptr<WorkerExchange> exchange_;
   std::unique_ptr<ExchangeServer> server_;
@@ -116,6 +118,11 @@ absl::Status Worker::Composition::StartExchange() {
   const StateLayout& layout = setup_.served.model->state_layout();
   MailboxLimits limits;
   limits.unreserved_bytes_max = std::max(limits.unreserved_bytes_max, 16 * layout.bytes);
+  if (!layout.latents.layers.empty()) {
+    // More than this worker has room for cannot be meant for it.
+    limits.latent_bytes_max = setup_.latent_bytes_max / layout.latents.layers.size();
+    limits.unreserved_bytes_max += setup_.latent_bytes_max;
+  }
   mailbox_ = std::make_shared<Mailbox>(layout, limits);
   exchange_ = std::make_unique<WorkerExchange>(
       mailbox_, setup_.registry, ExchangeLinkLimits(),
@@ -123,7 +130,10 @@ absl::Status Worker::Composition::StartExchange() {
         attempts_->Fail(attempt, cause, false, true);
       });
   agent_ = std::make_unique<WorkerAgent>(setup_.coordinator, WorkerAgentOptions{.log = setup_.log});
-  attempts_ = std::make_unique<AttemptBook>(exchange_.get(), agent_.get());
+  latent_pool_ = std::make_unique<LatentPool>(&setup_.served.model->backend(), &layout.latents,
+                                              setup_.latent_bytes_max);
+  latents_ = std::make_unique<LatentShelf>(latent_pool_.get());
+  attempts_ = std::make_unique<AttemptBook>(exchange_.get(), latents_.get(), agent_.get());
   if (setup_.exchange_listen.empty()) return absl::OkStatus();
   DELTAFILL_TRY_ASSIGN(server, ExchangeServer::Start(setup_.exchange_listen, mailbox_));
   DELTAFILL_TRY_ASSIGN(address, AdvertisedAddress(setup_, server->port()));
@@ -135,8 +145,8 @@ absl::Status Worker::Composition::StartExchange() {
 absl::Status Worker::Composition::MakeLanes() {
   Model& model = *setup_.served.model;
   saver_ = std::make_unique<BoundarySaver>(setup_.store, &model.state_layout());
-  const LaneParts parts{&model,       exchange_.get(), setup_.store,
-                        saver_.get(), attempts_.get(), agent_.get()};
+  const LaneParts parts{&model,          exchange_.get(), setup_.store, saver_.get(),
+                        attempts_.get(), latents_.get(),  agent_.get()};
   DELTAFILL_TRY_ASSIGN(prefill, PrefillLane::Create(parts, {setup_.threads, setup_.range_tokens_max,
                                                             setup_.capture_bytes_max}));
   prefill_ = std::move(prefill);
@@ -185,6 +195,7 @@ absl::Status Worker::Composition::DescribeWorker() {
   profile_.tokenizer_kind = setup_.served.tokenizer.kind;
   profile_.tokenizer_file = setup_.served.tokenizer.contents;
   profile_.state_parts = std::move(state_parts);
+  profile_.latents = model.state_layout().latents;
   return absl::OkStatus();
 }
 

@@ -51,6 +51,9 @@ struct WorkerSetup {
   int threads = 1;                  // of each lane
   int64_t range_tokens_max = 4096;  // a multiple of 64
   size_t capture_bytes_max = size_t{256} << 20;
+  // Of attention layers, for all prompts and decodings that the worker has at hand; whatever would
+  // need more is refused with RESOURCE_EXHAUSTED.
+  size_t latent_bytes_max = size_t{8} << 30;
   int decode_batch_max = 16;
   std::optional<CostConstants>
       costs;  // measured if not given: give the first worker's to the others

@@ -8,6 +8,7 @@
 
 #include "statestore/identity.h"
 #include "statestore/part.h"
+#include "worker/model/state_layout.h"
 
 namespace deltafill::worker {
 
@@ -38,6 +39,7 @@ struct WorkerProfile {
   std::string tokenizer_kind;
   std::string tokenizer_file;
   std::vector<PartHeader> state_parts;  // shapes; boundary 0
+  LatentLayout latents;
 };
 
 }  // namespace deltafill::worker

@@ -1,0 +1,50 @@
+// Latents in and out of the state store: one part a piece, with all attention layers in it.
+#ifndef DELTAFILL_WORKER_RUNTIME_LATENT_PIECES_H_
+#define DELTAFILL_WORKER_RUNTIME_LATENT_PIECES_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "statestore/store.h"
+#include "worker/model/latent_cache.h"
+#include "worker/runtime/latent_pool.h"
+
+namespace deltafill::worker {
+
+// Rows [first_token, first_token + token_count) of every attention layer, which nobody changes any
+// more. Holds its memory, wherever the sequence goes.
+struct LatentPiece {
+  uint64_t first_token = 0;       // a multiple of kLatentPieceTokens
+  uint64_t token_count = 0;       // at most kLatentPieceTokens
+  std::vector<LatentPage> pages;  // one a layer, as in the layout
+  LatentClaimRef claim;
+};
+
+// The piece that ends at `end` (> 0): it starts at the last multiple of kLatentPieceTokens before.
+LatentPiece TakePiece(const SequenceLatents& latents, uint64_t end);
+
+// All pieces up to `end` of which something lies at or after `begin`, ascending.
+std::vector<LatentPiece> TakePieces(const SequenceLatents& latents, uint64_t begin, uint64_t end);
+
+PartHeader LatentHeader(const LatentLayout& layout, uint64_t first_token, uint64_t token_count);
+
+// INTERNAL naming layer and position of the first value that is not finite.
+absl::Status CheckPieceFinite(const LatentLayout& layout, const LatentPiece& piece);
+
+// Under a lease; errors as PutPartWithRetry.
+absl::StatusOr<PartReceipt> PutPiece(StateStore& store, const std::string& tenant,
+                                     const LatentLayout& layout, const LatentPiece& piece);
+
+// Fills the cache, which has room for them, with the rows of tokens [0, boundary) from the parts,
+// in any order. DATA_LOSS if one is gone, fails its checksum or is no piece of this model up to
+// this boundary, or if one is missing; other errors as the store has them.
+absl::Status LoadLatents(StateStore& store, std::span<const PartId> parts,
+                         const LatentLayout& layout, uint64_t boundary, LatentCache& cache);
+
+}  // namespace deltafill::worker
+
+#endif  // DELTAFILL_WORKER_RUNTIME_LATENT_PIECES_H_
