@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tokens and speed beside tiktoken and tokenizers (PyPI), one thread each, on the same texts.
+"""Tokens and speed (processor time, one thread) beside tiktoken and tokenizers (PyPI), on the same
+texts.
 
 Usage: tokenizers_side_by_side.py tokenizer_bench [--only-compare] [--each-code-point] [--seed N]
                                  [--megabytes N] DIRECTORY...
@@ -84,6 +85,9 @@ class Tiktoken:
             return self.encoding.encode(text, allowed_special="all")
         return self.encoding.encode_ordinary(text)
 
+    def timed(self, text):
+        return self.encoding.encode_ordinary(text)
+
     def raw(self, piece):
         return self.encoding._encode_single_piece(piece)
 
@@ -100,6 +104,10 @@ class Tokenizers:
     def text(self, text, special):
         self.tokenizer.encode_special_tokens = not special
         return self.tokenizer.encode(text, add_special_tokens=False).ids
+
+    def timed(self, text):
+        """Its fastest call: ids without offsets."""
+        return self.tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
     def raw(self, piece):
         characters = "".join(self.characters[byte] for byte in piece)
@@ -214,9 +222,9 @@ def library_seconds(library, text, rounds):
     text = text.decode()
     best = float("inf")
     for _ in range(rounds):
-        start = time.perf_counter()
-        library.text(text, special=False)
-        best = min(best, time.perf_counter() - start)
+        start = time.process_time()
+        library.timed(text)
+        best = min(best, time.process_time() - start)
     return best
 
 
