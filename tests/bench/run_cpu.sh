@@ -19,5 +19,12 @@ record cpu-wavefront-tiny.md "Two workers against one, preset tiny" \
   python3 tests/bench/wavefront_bench.py tiny 400000 5
 record cpu-wavefront-small.md "Two workers against one, preset small" \
   python3 tests/bench/wavefront_bench.py small 16384 3
+if [[ -n ${TOKENIZERS_PYTHON:-} ]]; then
+  # A python with tiktoken and tokenizers; TOKENIZER_DIRECTORIES hold real vocabularies.
+  read -ra directories <<<"${TOKENIZER_DIRECTORIES:-tests/coordinator/tokenizer/fixtures/kimi}"
+  RAYON_NUM_THREADS=1 record tokenizers.md \
+    "Tokenizers beside tiktoken and tokenizers, processor time of one thread" "$TOKENIZERS_PYTHON" \
+    tests/bench/tokenizers_side_by_side.py "$build/bin/tokenizer_bench" "${directories[@]}"
+fi
 record lookup.md "A full miss of a 1 M-token lookup, 1 M stored boundaries" "$build/bin/lookup_bench"
 record store.md "State store against the raw disk" "$build/bin/store_bench" "$DELTAFILL_WORK/store"
