@@ -132,6 +132,73 @@ void AddState(CLI::App* app, Chosen* chosen) {
   verb->add_option("--heads", fetch->heads, "Only heads begin:end");
 }
 
+// What is remembered for updates.
+void AddSnapshotSettings(CLI::App* verb, SnapshotPutOptions* options) {
+  verb->add_option("--model", options->model, "Model name, if the service has several");
+  verb->add_option("--max-file-bytes", options->file_bytes_max, "Leave larger files out")
+      ->capture_default_str();
+  verb->add_flag("--plain", options->plain, "Read a git work tree as a plain directory");
+  verb->add_option("--checkpoint-budget", options->checkpoint_budget,
+                   "Bytes of states kept besides the last, for instance 4G; 0: 1G");
+  verb->add_option("--versions", options->versions_max, "Git commits kept as NAME@COMMIT")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
+}
+
+void AddSnapshotPut(CLI::App* verb, SnapshotPutOptions* options) {
+  AddServer(verb, &options->server);
+  verb->add_option("name", options->name, "Name of the snapshot")->required();
+  verb->add_flag("--no-resume", options->no_resume, "Compute from token 0");
+  verb->add_option("--tokens-out", options->tokens_file,
+                   "Write the tokens here: uint32 little-endian");
+}
+
+void AddSnapshotAsk(CLI::App* snapshot, Chosen* chosen) {
+  CLI::App* verb = nullptr;
+  auto* ask = AddVerb(snapshot, "ask", "Answer a question about a snapshot", &RunSnapshotAsk,
+                      chosen, &verb);
+  AddServer(verb, &ask->server);
+  verb->add_option("name", ask->name, "NAME or NAME@COMMIT")->required();
+  verb->add_option("question", ask->question, "What to ask")->required();
+  verb->add_flag("--raw", ask->raw, "Send the question as it is, without Question: and Answer:");
+  verb->add_option("--max-tokens", ask->max_tokens, "At most so many")->capture_default_str();
+  verb->add_option("--temperature", ask->temperature, "0: greedy")->capture_default_str();
+  verb->add_option("--top-p", ask->top_p, "Nucleus sampling, (0, 1]")->capture_default_str();
+  verb->add_option("--seed", ask->seed, "Of sampling")->capture_default_str();
+}
+
+void AddSnapshot(CLI::App* app, Chosen* chosen) {
+  CLI::App* snapshot = app->add_subcommand("snapshot", "States of a source tree, kept fresh");
+  snapshot->require_subcommand(1);
+  CLI::App* verb = nullptr;
+  auto* create = AddVerb(snapshot, "create", "Read a tree and keep its states under a name",
+                         &RunSnapshotCreate, chosen, &verb);
+  AddSnapshotPut(verb, create);
+  AddSnapshotSettings(verb, create);
+  verb->add_option("dir", create->directory, "Git work tree or plain directory")->required();
+  verb->add_option("--order-from", create->order_from, "Take the order of this snapshot's files");
+  auto* update = AddVerb(snapshot, "update", "Bring a snapshot up to date with its tree",
+                         &RunSnapshotUpdate, chosen, &verb);
+  AddSnapshotPut(verb, update);
+  verb->add_option("--dir", update->directory, "The tree, if not the remembered one");
+  verb->add_flag("--reorder", update->reorder, "Order the files anew, what changes often last");
+  verb->add_flag("--watch", update->watch, "Go on updating after changes, until interrupted");
+  verb->add_option("--settle-s", update->settle_s, "With --watch: update after so long a quiet")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  auto* show = AddVerb(snapshot, "show", "What a snapshot holds", &RunSnapshotShow, chosen, &verb);
+  AddServer(verb, &show->server);
+  verb->add_option("name", show->name, "NAME or NAME@COMMIT")->required();
+  verb->add_flag("--files", show->files, "Each file with its tokens");
+  auto* list = AddVerb(snapshot, "list", "The tenant's snapshots", &RunSnapshotList, chosen, &verb);
+  AddServer(verb, &list->server);
+  auto* forget = AddVerb(snapshot, "delete", "Forget a snapshot with its versions, or a version",
+                         &RunSnapshotDelete, chosen, &verb);
+  AddServer(verb, &forget->server);
+  verb->add_option("name", forget->name, "NAME or NAME@COMMIT")->required();
+  AddSnapshotAsk(snapshot, chosen);
+}
+
 void AddModel(CLI::App* app, Chosen* chosen) {
   CLI::App* model = app->add_subcommand("model", "Model directories");
   model->require_subcommand(1);
@@ -239,6 +306,7 @@ int RunCommandLine(int argc, char** argv) {
   AddLookup(&app, &chosen);
   AddDecode(&app, &chosen);
   AddState(&app, &chosen);
+  AddSnapshot(&app, &chosen);
   CLI::App* verb = nullptr;
   auto* status_options =
       AddVerb(&app, "status", "What a service runs and holds", &RunStatus, &chosen, &verb);

@@ -20,6 +20,13 @@ int RunStateDelete(const StateOptions& options);
 int RunStateFetch(const StateFetchOptions& options);
 int RunStatus(const StatusOptions& options);
 
+int RunSnapshotCreate(const SnapshotPutOptions& options);
+int RunSnapshotUpdate(const SnapshotPutOptions& options);
+int RunSnapshotShow(const SnapshotOptions& options);
+int RunSnapshotList(const SnapshotListOptions& options);
+int RunSnapshotDelete(const SnapshotOptions& options);
+int RunSnapshotAsk(const SnapshotAskOptions& options);
+
 int RunModelInit(const ModelInitOptions& options);
 int RunModelInspect(const ModelInspectOptions& options);
 

@@ -33,8 +33,9 @@ const char* CodeName(grpc::StatusCode code) {
 Connection::Connection(const ServerOptions& options) : options_(options) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
-  stub_ = v1::PrefillService::NewStub(
-      grpc::CreateCustomChannel(options.server, grpc::InsecureChannelCredentials(), arguments));
+  channel_ =
+      grpc::CreateCustomChannel(options.server, grpc::InsecureChannelCredentials(), arguments);
+  stub_ = v1::PrefillService::NewStub(channel_);
 }
 
 bool Connection::Prepare(grpc::ClientContext* context) const {

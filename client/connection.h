@@ -17,6 +17,8 @@ class Connection {
   explicit Connection(const ServerOptions& options);
 
   v1::PrefillService::Stub& stub() { return *stub_; }
+  // For stubs of the same server's other services.
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
 
   // Sets deadline, tenant and bearer token. False after saying why.
   bool Prepare(grpc::ClientContext* context) const;
@@ -26,6 +28,7 @@ class Connection {
 
  private:
   ServerOptions options_;
+  std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::PrefillService::Stub> stub_;
 };
 

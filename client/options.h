@@ -94,6 +94,46 @@ struct ModelInspectOptions {
   bool json = false;
 };
 
+// snapshot create and update
+struct SnapshotPutOptions {
+  ServerOptions server;
+  std::string name;
+  std::string directory;  // of an update: "" for the remembered one
+  std::string order_from;
+  std::string model;
+  std::string file_bytes_max = "1M";
+  bool plain = false;
+  std::string checkpoint_budget = "0";  // bytes; 0: the service's choice
+  uint32_t versions_max = 8;
+  bool no_resume = false;
+  bool reorder = false;
+  bool watch = false;
+  double settle_s = 1;
+  std::string tokens_file;  // written: uint32 little-endian
+};
+
+// snapshot show and delete
+struct SnapshotOptions {
+  ServerOptions server;
+  std::string name;
+  bool files = false;
+};
+
+struct SnapshotListOptions {
+  ServerOptions server;
+};
+
+struct SnapshotAskOptions {
+  ServerOptions server;
+  std::string name;
+  std::string question;
+  bool raw = false;
+  uint32_t max_tokens = 512;
+  double temperature = 0;
+  double top_p = 1;
+  uint64_t seed = 0;
+};
+
 // Shared by the roles.
 struct ComputeOptions {
   std::string model_directory;

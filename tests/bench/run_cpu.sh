@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the CPU benchmarks of a release build on a quiet machine and keeps their tables in
-# tests/bench/results. TORCH_PYTHON names a python with torch for the comparison with PyTorch.
+# tests/bench/results. TORCH_PYTHON names a python with torch for the comparison with PyTorch;
+# REPLAY_REPOSITORIES are git directories whose history is replayed into snapshots.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -28,3 +29,12 @@ if [[ -n ${TOKENIZERS_PYTHON:-} ]]; then
 fi
 record lookup.md "A full miss of a 1 M-token lookup, 1 M stored boundaries" "$build/bin/lookup_bench"
 record store.md "State store against the raw disk" "$build/bin/store_bench" "$DELTAFILL_WORK/store"
+record snapshot-edit.md "An edit of one late file in a snapshot, preset tiny" \
+  python3 tests/bench/snapshot_edit.py --picture "$results/snapshot-reuse.svg" \
+  absl-headers=/usr/include/absl deltafill=.
+if [[ -n ${REPLAY_REPOSITORIES:-} ]]; then
+  # Git directories of public repositories; only read.
+  read -ra repositories <<<"$REPLAY_REPOSITORIES"
+  record snapshot-replay.md "The last 50 commits of public repositories, replayed into snapshots" \
+    python3 tests/bench/snapshot_replay.py "${repositories[@]}"
+fi

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Replays a repository's last commits into a snapshot and counts what updates recompute.
+
+Usage: DELTAFILL_BIN=build/release/bin/deltafill snapshot_replay.py [--commits N] REPOSITORY...
+A REPOSITORY is a git directory; it is only read. For each, with the `tiny` model:
+  scratch    every commit's tokens
+  path       files by path, counted from the texts, as if every block's end had a checkpoint
+  history    `snapshot create` before the first of the commits, then `snapshot update` after each
+  hindsight  the same with the order that the replayed commits themselves suggest: about the best
+             that any fixed order could do
+Prints a Markdown table.
+"""
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "integration"))
+import service  # noqa: E402
+
+HEADER = ("These are the files of a source tree. Each stands between two lines of equals signs; the "
+          "first gives its path.\n\n").encode()
+
+
+def git(folder, *arguments):
+    return subprocess.run(["git", "-C", str(folder), *arguments], check=True,
+                          stdout=subprocess.PIPE).stdout.decode()
+
+
+def clone(source, folder, *flags):
+    subprocess.run(["git", "clone", "--quiet", *flags, f"file://{source}", str(folder)], check=True)
+    return folder
+
+
+def render(path, contents):
+    longest = max((len(run) for run in re.findall(rb"^=+", contents, re.M)), default=0)
+    fence = b"=" * max(5, longest + 1)
+    end = b"" if not contents or contents.endswith(b"\n") else b"\n"
+    return fence + b" " + path.encode() + b"\n" + contents + end + fence + b" end\n\n"
+
+
+def path_order_text(folder, left_out):
+    """The rendering of a checked out tree with its files by path."""
+    paths = [p for p in git(folder, "ls-files", "-z").split("\0") if p and p not in left_out]
+    return HEADER + b"".join(render(p, (folder / p).read_bytes())
+                             for p in sorted(paths, key=os.fsencode))
+
+
+def common_prefix(a, b):
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if a[:middle] == b[:middle] else (low, middle - 1)
+    return low
+
+
+def replay(client, name, folder, commits, order_from=None, texts=None):
+    """Creates at commits[0] and updates at each that follows; what updates recomputed, and how long
+    they took. texts, if a list, gets each commit's rendering by path."""
+    git(folder, "checkout", "--quiet", "--force", commits[0])
+    flags = ["--order-from", order_from] if order_from else []
+    report = client.call("snapshot", "create", name, folder, "--versions", 0, *flags)
+    recomputed, seconds, scratch = 0, 0.0, 0
+    for number, commit in enumerate(commits):
+        if number > 0:
+            git(folder, "checkout", "--quiet", "--force", commit)
+            start = time.monotonic()
+            report = client.call("snapshot", "update", name)
+            seconds += time.monotonic() - start
+            recomputed += report["recomputed_tokens"]
+            scratch += report["tokens"]
+        if texts is not None:
+            texts.append(path_order_text(folder, {each["path"] for each in report["left_out"]}))
+            assert len(texts[-1]) == report["tokens"], "the rendering is not what this script thinks"
+    return scratch, recomputed, seconds, report
+
+
+def replay_repository(client, source, count, folder):
+    work = clone(source, folder / "work")
+    commits = git(work, "log", "--first-parent", "--format=%H", f"--max-count={count + 1}").split()
+    commits.reverse()
+    texts = []
+    scratch, ours, seconds, report = replay(client, "history", work, commits, texts=texts)
+    path = sum(len(now) - common_prefix(before, now) // 64 * 64
+               for before, now in zip(texts, texts[1:]))
+    del texts
+    client.call("snapshot", "delete", "history")
+    # A clone without what came before: its history is the replayed commits.
+    shallow = clone(source, folder / "shallow", "--depth", count)
+    client.call("snapshot", "create", "future", shallow, "--versions", 0)
+    _, hindsight, _, _ = replay(client, "hindsight", work, commits, order_from="future")
+    for name in ("future", "hindsight"):
+        client.call("snapshot", "delete", name)
+    name = pathlib.Path(str(source).removesuffix("/repo")).name.replace("+", "/")
+    updates = len(commits) - 1
+    print(f"| {name} | {report['files']} | {report['tokens']:,} | {scratch / 1e6:.1f} "
+          f"| {path / 1e6:.1f} ({scratch / path:.1f} x) | **{ours / 1e6:.1f} ({scratch / ours:.1f} x)** "
+          f"| {hindsight / 1e6:.1f} ({scratch / hindsight:.1f} x) | {seconds / updates:.2f} |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--commits", type=int, default=50)
+    parser.add_argument("repositories", nargs="+", type=pathlib.Path)
+    arguments = parser.parse_args()
+    print("| repository | files | tokens | from scratch, M | path order, M | history order, M "
+          "| hindsight order, M | seconds an update |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    for repository in arguments.repositories:
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            os.environ["DELTAFILL_STATE_DIR"] = str(folder / "state")
+            with service.Service(folder / "service", workers=1) as client:
+                replay_repository(client, repository.resolve(), arguments.commits, folder)
+
+
+if __name__ == "__main__":
+    main()

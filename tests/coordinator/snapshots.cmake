@@ -1,0 +1,4 @@
+deltafill_test(coordinator_checkpoint_plan_test SOURCES checkpoint_plan_test.cc
+  LIBS deltafill_front LABELS core)
+deltafill_test(coordinator_front_snapshot_test SOURCES front_snapshot_test.cc
+  LIBS coordinator_front_fixture proto_snapshot LABELS core concurrency)
