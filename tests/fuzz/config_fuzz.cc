@@ -18,7 +18,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
       config->vocab_size >= 1 && config->vocab_size <= deltafill::worker::kVocabularyMax &&
       config->hidden_size <= deltafill::worker::kHiddenMax && !config->layers.empty() &&
       config->kda_heads <= deltafill::worker::kHeadsMax && config->kda_head_dim <= 128 &&
-      config->gate_lower_bound >= -5.0 && config->gate_lower_bound < 0.0;
+      config->kda_value_heads % config->kda_heads == 0 && config->kda_value_head_dim <= 128 &&
+      config->latent.rank <= deltafill::worker::kLatentRankMax &&
+      config->experts.per_token <= config->experts.count && config->gate_lower_bound >= -5.0 &&
+      config->gate_lower_bound < 0.0;
   if (!within) std::abort();
   return 0;
 }

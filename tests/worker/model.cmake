@@ -12,6 +12,10 @@ deltafill_test(model_config_test
   SOURCES model_config_test.cc
   LIBS deltafill_model nlohmann_json::nlohmann_json
   LABELS core)
+deltafill_test(model_fla_config_test
+  SOURCES model_fla_config_test.cc
+  LIBS deltafill_model nlohmann_json::nlohmann_json
+  LABELS core)
 deltafill_test(model_safetensors_test
   SOURCES model_safetensors_test.cc
   LIBS deltafill_model_testing

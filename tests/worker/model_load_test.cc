@@ -46,21 +46,6 @@ class ModelLoadTest : public testing::Test {
   const std::string path_;
 };
 
-TEST_F(ModelLoadTest, LayersOfAKindThatIsNotThere) {
-  ChangeConfig("/linear_attn_config/full_attn_layers", json::array({2}));
-  ChangeConfig("/linear_attn_config/kda_layers", json::array({1}));
-  absl::Status status = Load();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("model.layers.1: latent attention"));
-  ChangeConfig("/linear_attn_config/full_attn_layers", json::array());
-  ChangeConfig("/linear_attn_config/kda_layers", json::array({1, 2}));
-  ChangeConfig("/first_k_dense_replace", 1);
-  ChangeConfig("/num_experts", 4);
-  status = Load();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("model.layers.1: a mixture of experts"));
-}
-
 TEST_F(ModelLoadTest, FaultsNameFileAndTensor) {
   RenameTensor("model.layers.1.self_attn.A_log", "model.layers.1.self_attn.B_log");
   absl::Status status = Load();

@@ -11,13 +11,13 @@ class DenseMlp final : public LayerMlp {
  public:
   explicit DenseMlp(int64_t intermediate) : intermediate_(intermediate) {}
 
-  absl::Status Load(const ModelConfig& config, const std::string& prefix, WeightReader& reader) {
+  absl::Status Load(int64_t hidden, const std::string& prefix, WeightReader& reader) {
     DELTAFILL_TRY_ASSIGN(gate_up, reader.Matrix({{prefix + "gate_proj.weight", intermediate_},
                                                  {prefix + "up_proj.weight", intermediate_}},
-                                                config.hidden_size));
+                                                hidden));
     gate_up_ = std::move(gate_up);
-    DELTAFILL_TRY_ASSIGN(
-        down, reader.Matrix({{prefix + "down_proj.weight", config.hidden_size}}, intermediate_));
+    DELTAFILL_TRY_ASSIGN(down,
+                         reader.Matrix({{prefix + "down_proj.weight", hidden}}, intermediate_));
     down_ = std::move(down);
     return absl::OkStatus();
   }
@@ -56,11 +56,11 @@ class DenseMlp final : public LayerMlp {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LayerMlp>> LoadDenseMlp(const ModelConfig& config,
+absl::StatusOr<std::unique_ptr<LayerMlp>> LoadDenseMlp(int64_t hidden, int64_t intermediate,
                                                        const std::string& prefix,
                                                        WeightReader& reader) {
-  auto mlp = std::make_unique<DenseMlp>(config.intermediate_size);
-  DELTAFILL_TRY(mlp->Load(config, prefix, reader));
+  auto mlp = std::make_unique<DenseMlp>(intermediate);
+  DELTAFILL_TRY(mlp->Load(hidden, prefix, reader));
   return mlp;
 }
 

@@ -1,13 +1,16 @@
 #include "worker/model/fingerprint.h"
 
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "statestore/sha256.h"
+#include "worker/model/parallel_steps.h"
 #include "worker/model/safetensors_writer.h"
 #include "worker/model/strict_json.h"
 
@@ -65,6 +68,37 @@ bool ReadCache(const std::string& path, const json& guard, ModelFingerprint* fin
   return ModelFingerprint::FromBytes(absl::HexStringToBytes(hex), fingerprint);
 }
 
+// What follows is written for models that have it, so that those without it keep the fingerprints
+// that they had before it was known.
+
+void AppendHeads(const ModelConfig& config, std::string* text) {
+  if (config.kda_value_heads == config.kda_heads &&
+      config.kda_value_head_dim == config.kda_head_dim) {
+    return;
+  }
+  absl::StrAppend(text, "\nkda_value_heads=", config.kda_value_heads,
+                  "\nkda_value_head_dim=", config.kda_value_head_dim);
+}
+
+void AppendLatentAttention(const ModelConfig& config, std::string* text) {
+  if (!config.HasLatentAttention()) return;
+  const LatentAttentionConfig& latent = config.latent;
+  absl::StrAppend(text, "\nlatent_heads=", latent.heads, "\nlatent_nope_dim=", latent.nope_dim,
+                  "\nlatent_rope_dim=", latent.rope_dim, "\nlatent_value_dim=", latent.value_dim,
+                  "\nlatent_rank=", latent.rank,
+                  "\nlatent_norm_eps=", Hexadecimal(latent.norm_eps));
+}
+
+void AppendExperts(const ModelConfig& config, std::string* text) {
+  if (!config.HasExperts()) return;
+  const ExpertsConfig& experts = config.experts;
+  absl::StrAppend(text, "\nexperts=", experts.count, "\nexperts_per_token=", experts.per_token,
+                  "\nexpert_width=", experts.width, "\nshared_experts=", experts.shared,
+                  "\nrenormalize=", experts.renormalize ? 1 : 0,
+                  "\nbiased_expert_weights=", experts.biased_weights ? 1 : 0,
+                  "\nrouted_scale=", Hexadecimal(experts.routed_scale));
+}
+
 }  // namespace
 
 std::string CanonicalArchitecture(const ModelConfig& config) {
@@ -82,23 +116,33 @@ std::string CanonicalArchitecture(const ModelConfig& config) {
     absl::StrAppend(&text, layer.mixer == MixerKind::kKda ? "k" : "a",
                     layer.mlp == MlpKind::kDense ? "d" : "m");
   }
+  AppendHeads(config, &text);
+  AppendLatentAttention(config, &text);
+  AppendExperts(config, &text);
   return text + "\n";
 }
 
 ModelFingerprint ComputeFingerprint(const ModelConfig& config, const Checkpoint& checkpoint) {
+  std::vector<const CheckpointTensor*> tensors;
+  for (const auto& [name, tensor] : checkpoint.tensors()) tensors.push_back(&tensor);
+  std::vector<std::array<uint8_t, 32>> contents(tensors.size());
+  RunParallelSteps(static_cast<int64_t>(tensors.size()), [&](int64_t index) {
+    Sha256 hash;
+    hash.Update(tensors[static_cast<size_t>(index)]->bytes());
+    contents[static_cast<size_t>(index)] = hash.Finish();
+    return absl::OkStatus();
+  }).IgnoreError();
   Sha256 whole;
-  Sha256 contents;
   UpdateText(whole, "deltafill.model.1");
   UpdateText(whole, CanonicalArchitecture(config));
-  UpdateU64(whole, checkpoint.tensors().size());
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
-    UpdateText(whole, name);
-    UpdateText(whole, tensor.entry.dtype);
-    UpdateU64(whole, tensor.entry.shape.size());
-    for (int64_t dim : tensor.entry.shape) UpdateU64(whole, static_cast<uint64_t>(dim));
-    contents.Update(tensor.bytes());
-    const auto digest = contents.Finish();
-    whole.Update(std::as_bytes(std::span(digest)));
+  UpdateU64(whole, tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorEntry& entry = tensors[i]->entry;
+    UpdateText(whole, entry.name);
+    UpdateText(whole, entry.dtype);
+    UpdateU64(whole, entry.shape.size());
+    for (int64_t dim : entry.shape) UpdateU64(whole, static_cast<uint64_t>(dim));
+    whole.Update(std::as_bytes(std::span(contents[i])));
   }
   ModelFingerprint fingerprint;
   fingerprint.bytes = whole.Finish();

@@ -17,7 +17,8 @@ inline constexpr char kFingerprintFileName[] = "deltafill_fingerprint.json";
 // The fields that the arithmetic depends on, one "key=value" a line, in fixed order and spelling.
 std::string CanonicalArchitecture(const ModelConfig& config);
 
-// Reads every byte of the checkpoint: about a second for 2 GB once they are in memory.
+// Reads every byte of the checkpoint, tensors in parallel: about a second a thread for 2 GB once
+// they are in memory.
 ModelFingerprint ComputeFingerprint(const ModelConfig& config, const Checkpoint& checkpoint);
 
 // The cached one if its guard matches; else computes it and caches it if the directory is writable.

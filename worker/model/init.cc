@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "worker/model/init_config.h"
 #include "worker/model/init_tensors.h"
 #include "worker/model/model_directory.h"
+#include "worker/model/parallel_steps.h"
 #include "worker/model/safetensors.h"
 #include "worker/model/status_steps.h"
 
@@ -20,49 +21,18 @@ using nlohmann::ordered_json;
 
 constexpr uint64_t kShardBytesMax = uint64_t{1} << 30;
 constexpr uint64_t kPieceValues = uint64_t{1} << 20;
-constexpr uint32_t kBosId = 256;
-constexpr uint32_t kPadId = 258;
-
-std::string ConfigText(const ModelConfig& config) {
-  std::vector<int> layers(config.layers.size());
-  std::iota(layers.begin(), layers.end(), 1);
-  const ordered_json json = {
-      {"architectures", {"KimiLinearForCausalLM"}},
-      {"model_type", config.model_type},
-      {"vocab_size", config.vocab_size},
-      {"hidden_size", config.hidden_size},
-      {"intermediate_size", config.intermediate_size},
-      {"num_hidden_layers", config.layers.size()},
-      {"num_attention_heads", config.kda_heads},
-      {"num_key_value_heads", config.kda_heads},
-      {"hidden_act", "silu"},
-      {"rms_norm_eps", config.rms_norm_eps},
-      {"tie_word_embeddings", config.tie_word_embeddings},
-      {"first_k_dense_replace", config.layers.size()},
-      {"linear_attn_config",
-       {{"full_attn_layers", ordered_json::array()},
-        {"kda_layers", layers},
-        {"num_heads", config.kda_heads},
-        {"head_dim", config.kda_head_dim},
-        {"short_conv_kernel_size", config.conv_kernel_size}}},
-      {"model_max_length", config.position_max},
-      {"bos_token_id", kBosId},
-      {"eos_token_id", config.eos_ids.front()},
-      {"pad_token_id", kPadId},
-      {"dtype", "bfloat16"},
-      {"use_cache", false},
-  };
-  return json.dump(2) + "\n";
-}
+constexpr uint64_t kSpareBytes = uint64_t{16} << 20;  // headers, index and texts
+constexpr uint64_t kPiecesAtOnce = 32;                // made in parallel, written in order
 
 absl::Status WriteTexts(const ModelPreset& preset, uint64_t seed, const std::string& directory) {
   const ModelConfig& config = preset.config;
-  const ordered_json generation = {
-      {"bos_token_id", kBosId}, {"eos_token_id", config.eos_ids.front()}, {"pad_token_id", kPadId}};
+  const ordered_json generation = {{"bos_token_id", kInitBosId},
+                                   {"eos_token_id", config.eos_ids.front()},
+                                   {"pad_token_id", kInitPadId}};
   const ordered_json tokenizer = {
       {"kind", "bytes"},
       {"special_tokens",
-       {{"<bos>", kBosId}, {"<eos>", config.eos_ids.front()}, {"<pad>", kPadId}}}};
+       {{"<bos>", kInitBosId}, {"<eos>", config.eos_ids.front()}, {"<pad>", kInitPadId}}}};
   const std::string readme = absl::StrCat(
       "# ", preset.name, ": an untrained model\n\nMade by `deltafill model init --preset ",
       preset.name, " --seed ", seed,
@@ -70,7 +40,7 @@ absl::Status WriteTexts(const ModelPreset& preset, uint64_t seed, const std::str
       "is for trying out, testing and timing the service.\n\nText is tokenized by bytes "
       "(`deltafill_tokenizer.json`): token id b is the byte b;\n256 is <bos>, 257 <eos>, 258 "
       "<pad>.\n");
-  DELTAFILL_TRY(WriteFileAtomically(directory + "/config.json", ConfigText(config)));
+  DELTAFILL_TRY(WriteFileAtomically(directory + "/config.json", InitialConfigText(config)));
   DELTAFILL_TRY(
       WriteFileAtomically(directory + "/generation_config.json", generation.dump(2) + "\n"));
   DELTAFILL_TRY(
@@ -94,6 +64,22 @@ std::vector<std::vector<InitialTensor>> CutShards(const std::vector<InitialTenso
   return shards;
 }
 
+// Up to kPiecesAtOnce pieces from value `first` on.
+absl::Status WritePieces(const InitialTensor& tensor, uint64_t seed, uint64_t first, uint64_t count,
+                         SafetensorsWriter* writer) {
+  const uint64_t left = count - first;
+  const uint64_t pieces = std::min(kPiecesAtOnce, (left + kPieceValues - 1) / kPieceValues);
+  std::vector<std::vector<std::byte>> bytes(pieces);
+  DELTAFILL_TRY(RunParallelSteps(static_cast<int64_t>(pieces), [&](int64_t index) {
+    const uint64_t skipped = static_cast<uint64_t>(index) * kPieceValues;
+    bytes[static_cast<size_t>(index)] =
+        InitialBytes(tensor, seed, first + skipped, std::min(kPieceValues, left - skipped));
+    return absl::OkStatus();
+  }));
+  for (const std::vector<std::byte>& piece : bytes) DELTAFILL_TRY(writer->Append(piece));
+  return absl::OkStatus();
+}
+
 absl::Status WriteShard(const std::vector<InitialTensor>& tensors, uint64_t seed,
                         const std::string& path) {
   std::vector<TensorPlan> plans;
@@ -101,9 +87,8 @@ absl::Status WriteShard(const std::vector<InitialTensor>& tensors, uint64_t seed
   DELTAFILL_TRY_ASSIGN(writer, SafetensorsWriter::Create(path, plans, {{"format", "pt"}}));
   for (const InitialTensor& tensor : tensors) {
     const uint64_t count = *ElementCount(tensor.plan.shape);
-    for (uint64_t first = 0; first < count; first += kPieceValues) {
-      const uint64_t piece = std::min(kPieceValues, count - first);
-      DELTAFILL_TRY(writer->Append(InitialBytes(tensor, seed, first, piece)));
+    for (uint64_t first = 0; first < count; first += kPieceValues * kPiecesAtOnce) {
+      DELTAFILL_TRY(WritePieces(tensor, seed, first, count, writer.get()));
     }
   }
   return writer->Finish();
@@ -131,6 +116,15 @@ absl::Status WriteWeights(const ModelConfig& config, uint64_t seed, const std::s
 
 }  // namespace
 
+absl::StatusOr<uint64_t> InitialModelBytes(std::string_view preset_name) {
+  DELTAFILL_TRY_ASSIGN(preset, FindModelPreset(preset_name));
+  uint64_t bytes = 0;
+  for (const InitialTensor& tensor : PlanInitialTensors(preset.config)) {
+    bytes += TensorBytes(tensor.plan);
+  }
+  return bytes;
+}
+
 absl::Status InitModel(std::string_view preset_name, uint64_t seed, const std::string& directory) {
   DELTAFILL_TRY_ASSIGN(preset, FindModelPreset(preset_name));
   std::error_code error;
@@ -144,6 +138,13 @@ absl::Status InitModel(std::string_view preset_name, uint64_t seed, const std::s
   if (error) {
     return absl::PermissionDeniedError(
         absl::StrCat(directory, ": cannot be created: ", error.message()));
+  }
+  DELTAFILL_TRY_ASSIGN(bytes, InitialModelBytes(preset_name));
+  const std::filesystem::space_info space = std::filesystem::space(directory, error);
+  if (!error && space.available < bytes + kSpareBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(directory, ": preset ", preset.name, " needs ",
+                                                     bytes + kSpareBytes, " bytes, and ",
+                                                     space.available, " are free"));
   }
   DELTAFILL_TRY(WriteTexts(preset, seed, directory));
   return WriteWeights(preset.config, seed, directory);

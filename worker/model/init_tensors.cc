@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/model/float_formats.h"
 #include "worker/model/safetensors.h"
+#include "worker/model/tensor_names.h"
 
 namespace deltafill::worker {
 namespace {
@@ -65,7 +66,14 @@ double ValueAt(const InitialTensor& tensor, uint64_t stream, uint64_t index) {
 
 class Planner {
  public:
-  explicit Planner(const ModelConfig& config) : config_(config) {}
+  explicit Planner(const ModelConfig& config)
+      : config_(config),
+        hidden_(config.hidden_size),
+        from_hidden_(1.0 / Root(config.hidden_size)),
+        // Two residual branches a layer add up to the embedding's variance over the whole depth.
+        branch_(1.0 / Root(2 * static_cast<int64_t>(config.layers.size()))) {}
+
+  static double Root(int64_t value) { return std::sqrt(static_cast<double>(value)); }
 
   void Matrix(const std::string& name, int64_t rows, int64_t columns, double scale) {
     tensors.push_back({{name, "BF16", {rows, columns}}, InitialValues::kNormal, scale});
@@ -73,67 +81,120 @@ class Planner {
   void Vector(const std::string& name, std::vector<int64_t> shape, InitialValues values) {
     tensors.push_back({{name, "F32", std::move(shape)}, values, 1.0});
   }
-  void Layer(const std::string& prefix);
+  void Layer(size_t layer);
 
   std::vector<InitialTensor> tensors;
 
  private:
+  void Kda(const std::string& prefix);
+  void LatentAttention(const std::string& prefix);
+  // Names of gate, up and down; `gain` of the output over the branch's.
+  void Mlp(const std::string& prefix, const char* const (&names)[3], int64_t width, double gain);
+  void Experts(const std::string& prefix);
+
   const ModelConfig& config_;
+  const int64_t hidden_;
+  const double from_hidden_;
+  const double branch_;
 };
 
-void Planner::Layer(const std::string& prefix) {
-  const int64_t hidden = config_.hidden_size;
+constexpr const char* kDenseNames[3] = {"gate_proj.weight", "up_proj.weight", "down_proj.weight"};
+constexpr const char* kExpertNames[3] = {"w1.weight", "w3.weight", "w2.weight"};
+
+void Planner::Kda(const std::string& prefix) {
   const int64_t dim = config_.kda_head_dim;
   const int64_t heads = config_.kda_heads;
   const int64_t channels = heads * dim;
-  const int64_t intermediate = config_.intermediate_size;
-  const double from_hidden = 1.0 / std::sqrt(static_cast<double>(hidden));
-  const double from_dim = 1.0 / std::sqrt(static_cast<double>(dim));
-  // Two residual branches a layer add up to the embedding's variance over the whole depth.
-  const double branch = 1.0 / std::sqrt(2.0 * static_cast<double>(config_.layers.size()));
-  const std::string mixer = prefix + "self_attn.";
-  const std::string mlp = prefix + "mlp.";
-
-  Vector(prefix + "input_layernorm.weight", {hidden}, InitialValues::kOnes);
+  const double from_dim = 1.0 / Root(dim);
   for (const char* which : {"q", "k", "v"}) {
-    Matrix(absl::StrCat(mixer, which, "_proj.weight"), channels, hidden, from_hidden);
+    Matrix(absl::StrCat(prefix, which, "_proj.weight"), channels, hidden_, from_hidden_);
   }
   for (const char* which : {"q", "k", "v"}) {
-    tensors.push_back({{absl::StrCat(mixer, which, "_conv1d.weight"),
+    tensors.push_back({{absl::StrCat(prefix, which, "_conv1d.weight"),
                         "BF16",
                         {channels, 1, config_.conv_kernel_size}},
                        InitialValues::kNormal,
                        0.5});
   }
-  Vector(mixer + "A_log", {1, 1, heads, 1}, InitialValues::kALog);
-  Vector(mixer + "dt_bias", {channels}, InitialValues::kDtBias);
-  Matrix(mixer + "f_a_proj.weight", dim, hidden, from_hidden);
-  Matrix(mixer + "f_b_proj.weight", channels, dim, from_dim);
-  Matrix(mixer + "b_proj.weight", heads, hidden, from_hidden);
-  Matrix(mixer + "g_a_proj.weight", dim, hidden, from_hidden);
-  Matrix(mixer + "g_b_proj.weight", channels, dim, from_dim);
-  Vector(mixer + "o_norm.weight", {dim}, InitialValues::kOnes);
-  Matrix(mixer + "o_proj.weight", hidden, channels,
-         branch / std::sqrt(static_cast<double>(channels)));
+  Vector(prefix + "A_log", {1, 1, heads, 1}, InitialValues::kALog);
+  Vector(prefix + "dt_bias", {channels}, InitialValues::kDtBias);
+  Matrix(prefix + "f_a_proj.weight", dim, hidden_, from_hidden_);
+  Matrix(prefix + "f_b_proj.weight", channels, dim, from_dim);
+  Matrix(prefix + "b_proj.weight", heads, hidden_, from_hidden_);
+  Matrix(prefix + "g_a_proj.weight", dim, hidden_, from_hidden_);
+  Matrix(prefix + "g_b_proj.weight", channels, dim, from_dim);
+  Vector(prefix + "o_norm.weight", {dim}, InitialValues::kOnes);
+  Matrix(prefix + "o_proj.weight", hidden_, channels, branch_ / Root(channels));
+}
 
-  Vector(prefix + "post_attention_layernorm.weight", {hidden}, InitialValues::kOnes);
-  Matrix(mlp + "gate_proj.weight", intermediate, hidden, from_hidden);
-  Matrix(mlp + "up_proj.weight", intermediate, hidden, from_hidden);
-  Matrix(mlp + "down_proj.weight", hidden, intermediate,
-         2.0 * branch / std::sqrt(static_cast<double>(intermediate)));
+void Planner::LatentAttention(const std::string& prefix) {
+  const LatentAttentionConfig& latent = config_.latent;
+  const int64_t rows_out = latent.heads * latent.value_dim;
+  // Scores deviate by 3: attention picks some tokens, as trained models' does, where unit deviation
+  // would average over all of them.
+  Matrix(prefix + "q_proj.weight", latent.heads * (latent.nope_dim + latent.rope_dim), hidden_,
+         3.0 * from_hidden_);
+  Matrix(prefix + "kv_a_proj_with_mqa.weight", latent.rank + latent.rope_dim, hidden_,
+         from_hidden_);
+  Vector(prefix + "kv_a_layernorm.weight", {latent.rank}, InitialValues::kOnes);
+  Matrix(prefix + "kv_b_proj.weight", latent.heads * (latent.nope_dim + latent.value_dim),
+         latent.rank, 1.0 / Root(latent.rank));
+  Matrix(prefix + "o_proj.weight", hidden_, rows_out, branch_ / Root(rows_out));
+}
+
+void Planner::Mlp(const std::string& prefix, const char* const (&names)[3], int64_t width,
+                  double gain) {
+  Matrix(prefix + names[0], width, hidden_, from_hidden_);
+  Matrix(prefix + names[1], width, hidden_, from_hidden_);
+  Matrix(prefix + names[2], hidden_, width, 2.0 * gain * branch_ / Root(width));
+}
+
+// The routed experts' sum and the shared ones' together have the branch's variance.
+void Planner::Experts(const std::string& prefix) {
+  const ExpertsConfig& experts = config_.experts;
+  const double routed =
+      experts.routed_scale * experts.routed_scale / static_cast<double>(experts.per_token);
+  const double gain = 1.0 / std::sqrt(routed + (experts.shared > 0 ? 1.0 : 0.0));
+  Matrix(prefix + "gate.weight", experts.count, hidden_, from_hidden_);
+  tensors.push_back({{prefix + "gate.e_score_correction_bias", "F32", {experts.count}},
+                     InitialValues::kNormal,
+                     0.05});
+  for (int64_t expert = 0; expert < experts.count; ++expert) {
+    Mlp(absl::StrCat(prefix, "experts.", expert, "."), kExpertNames, experts.width, gain);
+  }
+  if (experts.shared == 0) return;
+  Mlp(prefix + "shared_experts.", kDenseNames, experts.shared * experts.width, gain);
+}
+
+void Planner::Layer(size_t layer) {
+  const TensorNames& names = NamesOf(config_.family);
+  const LayerConfig& kinds = config_.layers[layer];
+  const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+  Vector(prefix + names.mixer_norm, {hidden_}, InitialValues::kOnes);
+  if (kinds.mixer == MixerKind::kLatentAttention) {
+    LatentAttention(prefix + names.mixer);
+  } else {
+    Kda(prefix + names.mixer);
+  }
+  Vector(prefix + names.mlp_norm, {hidden_}, InitialValues::kOnes);
+  if (kinds.mlp == MlpKind::kMixtureOfExperts) {
+    Experts(prefix + kExpertsPrefix);
+  } else {
+    Mlp(prefix + names.dense_mlp, kDenseNames, config_.intermediate_size, 1.0);
+  }
 }
 
 }  // namespace
 
 std::vector<InitialTensor> PlanInitialTensors(const ModelConfig& config) {
   Planner planner(config);
-  planner.Matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size, 1.0);
+  planner.Matrix(NamesOf(config.family).embedding, config.vocab_size, config.hidden_size, 1.0);
   for (size_t layer = 0; layer < config.layers.size(); ++layer) {
-    planner.Layer(absl::StrCat("model.layers.", layer, "."));
+    planner.Layer(layer);
   }
-  planner.Vector("model.norm.weight", {config.hidden_size}, InitialValues::kOnes);
+  planner.Vector(kFinalNormName, {config.hidden_size}, InitialValues::kOnes);
   if (!config.tie_word_embeddings) {
-    planner.Matrix("lm_head.weight", config.vocab_size, config.hidden_size,
+    planner.Matrix(kOutputHeadName, config.vocab_size, config.hidden_size,
                    1.0 / std::sqrt(static_cast<double>(config.hidden_size)));
   }
   return std::move(planner.tensors);

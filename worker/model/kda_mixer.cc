@@ -1,8 +1,11 @@
 #include "worker/model/kda_mixer.h"
 
-#include "absl/strings/str_cat.h"
+#include <algorithm>
+#include <utility>
+
 #include "worker/model/lane.h"
 #include "worker/model/status_steps.h"
+#include "worker/model/tensor_names.h"
 
 namespace deltafill::worker {
 
@@ -12,26 +15,31 @@ namespace {
 
 using kernels::MutableRows;
 
-// With C = heads x head_dim and D = head_dim, scratch columns are:
-//   [0, 3C)   pre-convolution rows of q, k, v; once the convolution has read them: decay input f,
-//             output gate and the rule's output o, C each
-//   [3C, 6C)  q, k, v after the convolution
-//   [6C, ..)  low-rank inputs of f and of the output gate, D each, and beta
+// q and k have `heads` heads of `dim`, v has value_heads of value_dim; the decay has value_heads of
+// dim. Scratch columns are, with X = q, k and v's channels:
+//   [0, P)       pre-convolution rows of q, k, v (X); once the convolution has read them: decay
+//                input f, output gate and the rule's output o; P is the larger of the two
+//   [P, P + X)   q, k, v after the convolution
+//   [P + X, ..)  low-rank inputs of f and of the output gate, and beta
 class KdaMixer final : public SequenceMixer {
  public:
   KdaMixer(const ModelConfig& config, const StateLayout& layout, uint32_t layer)
       : layer_(layer),
+        family_(config.family),
         hidden_(config.hidden_size),
-        heads_(config.kda_heads),
-        dim_(config.kda_head_dim),
-        channels_(config.kda_heads * config.kda_head_dim),
+        value_heads_(config.kda_value_heads),
+        value_dim_(config.kda_value_head_dim),
+        key_channels_(config.kda_heads * config.kda_head_dim),
+        value_channels_(config.kda_value_heads * config.kda_value_head_dim),
+        decay_channels_(config.kda_value_heads * config.kda_head_dim),
+        rank_(config.kda_value_head_dim),
         eps_(static_cast<float>(config.rms_norm_eps)),
         recurrent_entry_(*layout.Find(layer, PartKind::kRecurrent)),
         tail_entry_(*layout.Find(layer, PartKind::kConvTail)) {
-    shape_.heads = static_cast<int>(heads_);
-    shape_.value_heads = static_cast<int>(heads_);
-    shape_.key_dim = static_cast<int>(dim_);
-    shape_.value_dim = static_cast<int>(dim_);
+    shape_.heads = static_cast<int>(config.kda_heads);
+    shape_.value_heads = static_cast<int>(config.kda_value_heads);
+    shape_.key_dim = static_cast<int>(config.kda_head_dim);
+    shape_.value_dim = static_cast<int>(config.kda_value_head_dim);
     shape_.gate = config.gate == KdaGate::kSoftplus ? kernels::GateKind::kChannelSoftplus
                                                     : kernels::GateKind::kChannelLowerBound;
     shape_.lower_bound = static_cast<float>(config.gate_lower_bound);
@@ -39,24 +47,31 @@ class KdaMixer final : public SequenceMixer {
 
   absl::Status Load(const std::string& prefix, WeightReader& reader);
 
-  int64_t ScratchWidth() const override { return 6 * channels_ + 2 * dim_ + heads_; }
+  int64_t ScratchWidth() const override {
+    return FirstWidth() + Channels() + 2 * rank_ + value_heads_;
+  }
   absl::Status Prefill(const PassRows& rows, std::span<const RangeWork> ranges) const override;
   absl::Status Decode(const PassRows& rows, std::span<const DecodeRow> sequences) const override;
 
  private:
-  MutableRows PreConvolution(const PassRows& rows) const { return rows.Scratch(0, 3 * channels_); }
+  int64_t Channels() const { return 2 * key_channels_ + value_channels_; }
+  int64_t FirstWidth() const { return std::max(Channels(), decay_channels_ + 2 * value_channels_); }
+  MutableRows PreConvolution(const PassRows& rows) const { return rows.Scratch(0, Channels()); }
   MutableRows Convolved(const PassRows& rows) const {
-    return rows.Scratch(3 * channels_, 3 * channels_);
+    return rows.Scratch(FirstWidth(), Channels());
   }
-  MutableRows DecayInput(const PassRows& rows) const { return rows.Scratch(0, channels_); }
-  MutableRows OutputGate(const PassRows& rows) const { return rows.Scratch(channels_, channels_); }
+  MutableRows DecayInput(const PassRows& rows) const { return rows.Scratch(0, decay_channels_); }
+  MutableRows OutputGate(const PassRows& rows) const {
+    return rows.Scratch(decay_channels_, value_channels_);
+  }
   MutableRows RuleOutput(const PassRows& rows) const {
-    return rows.Scratch(2 * channels_, channels_);
+    return rows.Scratch(decay_channels_ + value_channels_, value_channels_);
   }
   MutableRows LowRank(const PassRows& rows) const {
-    return rows.Scratch(6 * channels_, 2 * dim_ + heads_);
+    return rows.Scratch(FirstWidth() + Channels(), 2 * rank_ + value_heads_);
   }
 
+  absl::Status LoadProjections(const std::string& prefix, WeightReader& reader);
   kernels::DeltaRuleInputs RuleInputs(const PassRows& rows) const;
   absl::Status ProjectInputs(const PassRows& rows) const;
   absl::Status HandOnTails(const PassRows& rows, std::span<const RangeWork> ranges) const;
@@ -68,63 +83,80 @@ class KdaMixer final : public SequenceMixer {
   absl::Status ProjectOutput(const PassRows& rows) const;
 
   const uint32_t layer_;
+  const ModelFamily family_;
   const int64_t hidden_;
-  const int64_t heads_;
-  const int64_t dim_;
-  const int64_t channels_;
+  const int64_t value_heads_;
+  const int64_t value_dim_;
+  const int64_t key_channels_;
+  const int64_t value_channels_;
+  const int64_t decay_channels_;
+  const int64_t rank_;  // of the decay and of the output gate
   const float eps_;
   const StateEntry recurrent_entry_;
   const StateEntry tail_entry_;
   kernels::DeltaRuleShape shape_;
-  std::unique_ptr<kernels::Weight> qkv_;       // [3C, hidden]
-  std::unique_ptr<kernels::Weight> low_rank_;  // [2D + heads, hidden]: f_a, g_a, beta
-  std::unique_ptr<kernels::Weight> decay_;     // [C, D]: f_b
-  std::unique_ptr<kernels::Weight> gate_;      // [C, D]: g_b
-  std::unique_ptr<kernels::Weight> output_;    // [hidden, C]
-  DeviceBuffer conv_;                          // [3C, 4]
-  DeviceBuffer a_log_;                         // [heads]
-  DeviceBuffer dt_bias_;                       // [C]
-  DeviceBuffer output_norm_;                   // [D]
+  std::unique_ptr<kernels::Weight> qkv_;       // [channels of q, k, v; hidden]
+  std::unique_ptr<kernels::Weight> low_rank_;  // [2 rank + value heads, hidden]: decay, gate, beta
+  std::unique_ptr<kernels::Weight> decay_;     // [decay channels, rank]
+  std::unique_ptr<kernels::Weight> gate_;      // [value channels, rank]
+  std::unique_ptr<kernels::Weight> output_;    // [hidden, value channels]
+  DeviceBuffer conv_;                          // [channels of q, k, v; 4]
+  DeviceBuffer gate_bias_;                     // [value channels]; empty: there is none
+  DeviceBuffer a_log_;                         // [value heads]
+  DeviceBuffer dt_bias_;                       // [decay channels]
+  DeviceBuffer output_norm_;                   // [value dim]
 };
 
 absl::Status KdaMixer::Load(const std::string& prefix, WeightReader& reader) {
-  const auto named = [&prefix](const char* name) { return absl::StrCat(prefix, name, ".weight"); };
-  DELTAFILL_TRY_ASSIGN(qkv, reader.Matrix({{named("q_proj"), channels_},
-                                           {named("k_proj"), channels_},
-                                           {named("v_proj"), channels_}},
+  DELTAFILL_TRY(LoadProjections(prefix, reader));
+  const int64_t taps = kernels::kConvKernelSize;
+  DELTAFILL_TRY_ASSIGN(conv,
+                       reader.Vector({{prefix + "q_conv1d.weight", {key_channels_, taps}},
+                                      {prefix + "k_conv1d.weight", {key_channels_, taps}},
+                                      {prefix + "v_conv1d.weight", {value_channels_, taps}}}));
+  conv_ = std::move(conv);
+  DELTAFILL_TRY_ASSIGN(a_log, reader.Vector({{prefix + "A_log", {value_heads_}}}));
+  a_log_ = std::move(a_log);
+  DELTAFILL_TRY_ASSIGN(dt_bias, reader.Vector({{prefix + "dt_bias", {decay_channels_}}}));
+  dt_bias_ = std::move(dt_bias);
+  DELTAFILL_TRY_ASSIGN(output_norm, reader.Vector({{prefix + "o_norm.weight", {value_dim_}}}));
+  output_norm_ = std::move(output_norm);
+  if (const char* bias_name = NamesOf(family_).gate_bias; bias_name != nullptr) {
+    DELTAFILL_TRY_ASSIGN(gate_bias, reader.Vector({{prefix + bias_name, {value_channels_}}}));
+    gate_bias_ = std::move(gate_bias);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status KdaMixer::LoadProjections(const std::string& prefix, WeightReader& reader) {
+  const TensorNames& names = NamesOf(family_);
+  DELTAFILL_TRY_ASSIGN(qkv, reader.Matrix({{prefix + "q_proj.weight", key_channels_},
+                                           {prefix + "k_proj.weight", key_channels_},
+                                           {prefix + "v_proj.weight", value_channels_}},
                                           hidden_));
   qkv_ = std::move(qkv);
-  DELTAFILL_TRY_ASSIGN(low_rank, reader.Matrix({{named("f_a_proj"), dim_},
-                                                {named("g_a_proj"), dim_},
-                                                {named("b_proj"), heads_}},
+  DELTAFILL_TRY_ASSIGN(low_rank, reader.Matrix({{prefix + names.decay_down, rank_},
+                                                {prefix + names.gate_down, rank_},
+                                                {prefix + "b_proj.weight", value_heads_}},
                                                hidden_));
   low_rank_ = std::move(low_rank);
-  DELTAFILL_TRY_ASSIGN(decay, reader.Matrix({{named("f_b_proj"), channels_}}, dim_));
+  DELTAFILL_TRY_ASSIGN(decay, reader.Matrix({{prefix + names.decay_up, decay_channels_}}, rank_));
   decay_ = std::move(decay);
-  DELTAFILL_TRY_ASSIGN(gate, reader.Matrix({{named("g_b_proj"), channels_}}, dim_));
+  DELTAFILL_TRY_ASSIGN(gate, reader.Matrix({{prefix + names.gate_up, value_channels_}}, rank_));
   gate_ = std::move(gate);
-  DELTAFILL_TRY_ASSIGN(output, reader.Matrix({{named("o_proj"), hidden_}}, channels_));
+  DELTAFILL_TRY_ASSIGN(output,
+                       reader.Matrix({{prefix + "o_proj.weight", hidden_}}, value_channels_));
   output_ = std::move(output);
-  DELTAFILL_TRY_ASSIGN(conv,
-                       reader.Vector({named("q_conv1d"), named("k_conv1d"), named("v_conv1d")},
-                                     {channels_, kernels::kConvKernelSize}));
-  conv_ = std::move(conv);
-  DELTAFILL_TRY_ASSIGN(a_log, reader.Vector({prefix + "A_log"}, {heads_}));
-  a_log_ = std::move(a_log);
-  DELTAFILL_TRY_ASSIGN(dt_bias, reader.Vector({prefix + "dt_bias"}, {channels_}));
-  dt_bias_ = std::move(dt_bias);
-  DELTAFILL_TRY_ASSIGN(output_norm, reader.Vector({named("o_norm")}, {dim_}));
-  output_norm_ = std::move(output_norm);
   return absl::OkStatus();
 }
 
 kernels::DeltaRuleInputs KdaMixer::RuleInputs(const PassRows& rows) const {
   const MutableRows convolved = Convolved(rows);
   return {.q = convolved,
-          .k = ColumnsFrom(convolved, channels_),
-          .v = ColumnsFrom(convolved, 2 * channels_),
+          .k = ColumnsFrom(convolved, key_channels_),
+          .v = ColumnsFrom(convolved, 2 * key_channels_),
           .f = DecayInput(rows),
-          .beta = ColumnsFrom(LowRank(rows), 2 * dim_),
+          .beta = ColumnsFrom(LowRank(rows), 2 * rank_),
           .a_log = a_log_.floats(),
           .dt_bias = dt_bias_.floats()};
 }
@@ -144,7 +176,7 @@ absl::Status KdaMixer::WriteTail(const PassRows& rows, size_t range, int64_t tok
                                 .tokens = tokens,
                                 .tail_in = tail_in,
                                 .tail_out = static_cast<float*>(tail_out),
-                                .channels = 3 * channels_}));
+                                .channels = Channels()}));
 }
 
 // Fills pointers->tails_in. A range of three tokens or more does not need the tail before it to
@@ -195,8 +227,9 @@ absl::Status KdaMixer::ProjectGates(const PassRows& rows) const {
                                         .y = DecayInput(rows),
                                         .rows = rows.rows,
                                         .step = rows.step}));
-  return FromOperator(rows.operators->MatMul({.x = ColumnsFrom(low_rank, dim_),
+  return FromOperator(rows.operators->MatMul({.x = ColumnsFrom(low_rank, rank_),
                                               .weight = gate_.get(),
+                                              .bias = gate_bias_.floats(),
                                               .y = OutputGate(rows),
                                               .rows = rows.rows,
                                               .step = rows.step}));
@@ -241,8 +274,8 @@ absl::Status KdaMixer::ProjectOutput(const PassRows& rows) const {
                                          .gate = OutputGate(rows),
                                          .y = out,
                                          .rows = rows.rows,
-                                         .groups = heads_,
-                                         .width = dim_,
+                                         .groups = value_heads_,
+                                         .width = value_dim_,
                                          .eps = eps_}));
   return FromOperator(rows.operators->MatMul({.x = out,
                                               .weight = output_.get(),
@@ -261,7 +294,7 @@ absl::Status KdaMixer::Prefill(const PassRows& rows, std::span<const RangeWork> 
                                            .offsets = rows.offsets,
                                            .tails_in = rows.pointers->tails_in.data(),
                                            .y = Convolved(rows),
-                                           .channels = 3 * channels_}));
+                                           .channels = Channels()}));
   DELTAFILL_TRY(ProjectGates(rows));
   DELTAFILL_TRY(RunRule(rows, ranges));
   return ProjectOutput(rows);
@@ -283,7 +316,7 @@ absl::Status KdaMixer::Decode(const PassRows& rows, std::span<const DecodeRow> s
                                            .tails_in = pointers.tails.data(),
                                            .tails_out = pointers.tails.data(),
                                            .y = Convolved(rows),
-                                           .channels = 3 * channels_}));
+                                           .channels = Channels()}));
   DELTAFILL_TRY(ProjectGates(rows));
   DELTAFILL_TRY(rows.operators->DeltaRuleStep({.shape = shape_,
                                                .in = RuleInputs(rows),

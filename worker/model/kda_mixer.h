@@ -13,7 +13,7 @@
 
 namespace deltafill::worker {
 
-// `prefix`: "model.layers.N.self_attn.". `layout` outlives the mixer.
+// `prefix`: "model.layers.N.self_attn." or the family's own. `layout` outlives the mixer.
 absl::StatusOr<std::unique_ptr<SequenceMixer>> LoadKdaMixer(const ModelConfig& config,
                                                             const StateLayout& layout,
                                                             uint32_t layer,

@@ -21,6 +21,7 @@ struct PassPointers {
   std::vector<const float*> states_in;
   std::vector<float*> states;
   std::vector<kernels::StateCheckpoint> checkpoints;
+  std::vector<kernels::LatentSequence> latents;
 };
 
 struct LaneSizes {

@@ -1,5 +1,5 @@
-// The seam behind which layers are kinds: a sequence mixer (KDA; attention later) and an MLP
-// (dense; mixtures of experts later). A pass walks packed rows through them, layer by layer.
+// The seam behind which layers are kinds: a sequence mixer (KDA, latent attention) and an MLP
+// (dense, mixture of experts). A pass walks packed rows through them, layer by layer.
 #ifndef DELTAFILL_WORKER_MODEL_LAYER_H_
 #define DELTAFILL_WORKER_MODEL_LAYER_H_
 

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/model/checkpoint.h"
 #include "worker/model/fingerprint.h"
-#include "worker/model/kimi_linear.h"
+#include "worker/model/hybrid_model.h"
 #include "worker/model/mapped_file.h"
 #include "worker/model/model_directory.h"
 #include "worker/model/status_steps.h"
@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& directory,
   DELTAFILL_TRY_ASSIGN(config, ReadModelConfig(directory));
   DELTAFILL_TRY_ASSIGN(checkpoint, Checkpoint::Open(directory));
   const ModelFingerprint fingerprint = CachedFingerprint(config, *checkpoint);
-  return KimiLinearModel::Load(std::move(config), *checkpoint, fingerprint, std::move(backend));
+  return HybridModel::Load(std::move(config), *checkpoint, fingerprint, std::move(backend));
 }
 
 }  // namespace deltafill::worker

@@ -9,18 +9,26 @@ target_link_libraries(deltafill_latent_cache
 add_library(deltafill_model STATIC
   model/checkpoint.cc
   model/config.cc
+  model/config_fla_kda.cc
+  model/config_hybrid.cc
+  model/config_kimi_linear.cc
+  model/config_section.cc
   model/dense_mlp.cc
   model/fingerprint.cc
+  model/hybrid_model.cc
+  model/hybrid_model_load.cc
   model/init.cc
+  model/init_config.cc
   model/init_presets.cc
   model/init_tensors.cc
   model/inspect.cc
   model/kda_mixer.cc
-  model/kimi_linear.cc
-  model/kimi_linear_load.cc
   model/lane.cc
   model/mapped_file.cc
+  model/mla_mixer.cc
   model/model.cc
+  model/moe_mlp.cc
+  model/parallel_steps.cc
   model/safetensors.cc
   model/safetensors_writer.cc
   model/state_layout.cc

@@ -70,8 +70,8 @@ class Model {
 
 // Loads a Hugging Face model directory (config.json and safetensors). The directory may be
 // read-only. NOT_FOUND if config.json or the safetensors files are missing; INVALID_ARGUMENT naming
-// the key of config.json; DATA_LOSS naming file and tensor; UNIMPLEMENTED naming layer and kind if
-// a layer is of a kind that is not there.
+// the key of config.json; DATA_LOSS naming file and tensor; UNIMPLEMENTED if
+// the backend lacks what a layer needs.
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& directory,
                                                  std::shared_ptr<kernels::Backend> backend);
 

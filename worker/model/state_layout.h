@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/tensor.h"
 #include "statestore/part.h"
 
 namespace deltafill::worker {
@@ -49,8 +50,10 @@ struct StateLayout {
 
 struct ModelConfig;
 
-// The layout of every prefix state of a model with this configuration.
-StateLayout MakeStateLayout(const ModelConfig& config);
+// The layout of every prefix state of a model with this configuration. Latents have the backend's
+// activation dtype.
+StateLayout MakeStateLayout(const ModelConfig& config,
+                            kernels::DType activation = kernels::DType::kF32);
 
 }  // namespace deltafill::worker
 

@@ -39,10 +39,44 @@ void AppendFloats(const CheckpointTensor& tensor, kernels::DType dtype, std::vec
   }
 }
 
+// Tensors one after the other in host memory, 64-byte aligned if a backend may ask for it: the
+// file's own bytes where they will do, else a copy that lives as long as this does.
+struct StackedTensors {
+  kernels::DType dtype = kernels::DType::kF32;
+  const void* host = nullptr;
+  std::vector<std::byte> bytes;
+  std::vector<float> floats;
+
+  explicit StackedTensors(const std::vector<const CheckpointTensor*>& tensors) {
+    bool same_dtype = true;
+    for (const CheckpointTensor* tensor : tensors) {
+      same_dtype = same_dtype && tensor->entry.dtype == tensors.front()->entry.dtype;
+    }
+    if (!same_dtype) {
+      for (const CheckpointTensor* tensor : tensors) {
+        AppendFloats(*tensor, *KernelDType(tensor->entry.dtype), &floats);
+      }
+      host = floats.data();
+      return;
+    }
+    dtype = *KernelDType(tensors.front()->entry.dtype);
+    host = tensors.front()->bytes().data();
+    // Tensors of a file need not be aligned for their elements.
+    if (tensors.size() == 1 && reinterpret_cast<uintptr_t>(host) % 64 == 0) return;
+    size_t total = 0;
+    for (const CheckpointTensor* tensor : tensors) total += tensor->bytes().size();
+    bytes.reserve(total);
+    for (const CheckpointTensor* tensor : tensors) {
+      bytes.insert(bytes.end(), tensor->bytes().begin(), tensor->bytes().end());
+    }
+    host = bytes.data();
+  }
+};
+
 }  // namespace
 
-absl::StatusOr<const CheckpointTensor*> WeightReader::GetChecked(const std::string& name,
-                                                                 const std::vector<int64_t>& dims) {
+absl::StatusOr<const CheckpointTensor*> WeightReader::GetChecked(
+    const std::string& name, const std::vector<int64_t>& dims) const {
   DELTAFILL_TRY_ASSIGN(tensor, checkpoint_.Get(name));
   const std::string place = absl::StrCat(tensor->file->path(), ": tensor '", name, "'");
   if (!KernelDType(tensor->entry.dtype).has_value()) {
@@ -58,43 +92,34 @@ absl::StatusOr<const CheckpointTensor*> WeightReader::GetChecked(const std::stri
 }
 
 absl::StatusOr<std::unique_ptr<kernels::Weight>> WeightReader::Matrix(
-    const std::vector<MatrixName>& parts, int64_t columns) {
+    const std::vector<MatrixName>& parts, int64_t columns) const {
   std::vector<const CheckpointTensor*> tensors;
   int64_t rows = 0;
-  bool same_dtype = true;
   for (const MatrixName& part : parts) {
     DELTAFILL_TRY_ASSIGN(tensor, GetChecked(part.name, {part.rows, columns}));
     tensors.push_back(tensor);
     rows += part.rows;
-    same_dtype = same_dtype && tensor->entry.dtype == tensors.front()->entry.dtype;
   }
-  kernels::DType dtype = *KernelDType(tensors.front()->entry.dtype);
-  const void* host = tensors.front()->bytes().data();
-  std::vector<std::byte> stacked;
-  std::vector<float> floats;
-  if (!same_dtype) {
-    for (const CheckpointTensor* tensor : tensors) {
-      AppendFloats(*tensor, *KernelDType(tensor->entry.dtype), &floats);
-    }
-    dtype = kernels::DType::kF32;
-    host = floats.data();
-  } else if (tensors.size() > 1 || reinterpret_cast<uintptr_t>(host) % 64 != 0) {
-    // Tensors of a file need not be aligned for their elements.
-    for (const CheckpointTensor* tensor : tensors) {
-      stacked.insert(stacked.end(), tensor->bytes().begin(), tensor->bytes().end());
-    }
-    host = stacked.data();
-  }
+  const StackedTensors stacked(tensors);
   std::unique_ptr<kernels::Weight> weight;
-  DELTAFILL_TRY(backend_.NewWeight(host, dtype, rows, columns, &weight));
+  DELTAFILL_TRY(backend_.NewWeight(stacked.host, stacked.dtype, rows, columns, &weight));
   return weight;
 }
 
-absl::StatusOr<DeviceBuffer> WeightReader::Vector(const std::vector<std::string>& names,
-                                                  const std::vector<int64_t>& dims) {
+absl::StatusOr<std::unique_ptr<kernels::LatentProjection>> WeightReader::LatentProjection(
+    const std::string& name, const kernels::LatentShape& shape) const {
+  const int64_t rows = int64_t{shape.heads} * (shape.nope_dim + shape.value_dim);
+  DELTAFILL_TRY_ASSIGN(tensor, GetChecked(name, {rows, shape.rank}));
+  const StackedTensors stacked({tensor});
+  std::unique_ptr<kernels::LatentProjection> projection;
+  DELTAFILL_TRY(backend_.NewLatentProjection(stacked.host, stacked.dtype, shape, &projection));
+  return projection;
+}
+
+absl::StatusOr<DeviceBuffer> WeightReader::Vector(const std::vector<VectorName>& parts) {
   std::vector<float> floats;
-  for (const std::string& name : names) {
-    DELTAFILL_TRY_ASSIGN(tensor, GetChecked(name, dims));
+  for (const VectorName& part : parts) {
+    DELTAFILL_TRY_ASSIGN(tensor, GetChecked(part.name, part.dims));
     AppendFloats(*tensor, *KernelDType(tensor->entry.dtype), &floats);
   }
   const size_t bytes = floats.size() * sizeof(float);

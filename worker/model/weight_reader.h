@@ -20,11 +20,18 @@ struct MatrixName {
   int64_t rows = 0;
 };
 
-// Used by one thread while loading. Every error is DATA_LOSS naming file and tensor, or the
-// backend's own.
+// A vector, or a small tensor of any shape whose dims other than 1 are `dims`: A_log comes as [H]
+// and [1, 1, H, 1], convolution weights as [C, 4] and [C, 1, 4].
+struct VectorName {
+  std::string name;
+  std::vector<int64_t> dims;
+};
+
+// Used while loading. Matrix, LatentProjection and Has may be called by several threads at once,
+// Vector by one. Every error is DATA_LOSS naming file and tensor, or the backend's own.
 class WeightReader {
  public:
-  // Both outlive the reader. `operators` carries the copies.
+  // All outlive the reader. `operators` carries the copies.
   WeightReader(const Checkpoint& checkpoint, kernels::Backend& backend,
                kernels::Operators& operators)
       : checkpoint_(checkpoint), backend_(backend), operators_(operators) {}
@@ -32,17 +39,20 @@ class WeightReader {
   // Matrices [rows, columns] stacked into one weight, in order: several projections of the same
   // input become one product.
   absl::StatusOr<std::unique_ptr<kernels::Weight>> Matrix(const std::vector<MatrixName>& parts,
-                                                          int64_t columns);
+                                                          int64_t columns) const;
 
-  // One fp32 buffer of the named tensors one after the other, each of `count` values in any shape
-  // whose dims other than 1 are `dims`: A_log comes as [H] and [1, 1, H, 1], convolution weights as
-  // [C, 4] and [C, 1, 4].
-  absl::StatusOr<DeviceBuffer> Vector(const std::vector<std::string>& names,
-                                      const std::vector<int64_t>& dims);
+  // kv_b_proj [heads * (nope_dim + value_dim), rank] in the form that latent attention takes.
+  absl::StatusOr<std::unique_ptr<kernels::LatentProjection>> LatentProjection(
+      const std::string& name, const kernels::LatentShape& shape) const;
+
+  // One fp32 buffer of the named tensors one after the other.
+  absl::StatusOr<DeviceBuffer> Vector(const std::vector<VectorName>& parts);
+
+  bool Has(const std::string& name) const { return checkpoint_.tensors().count(name) > 0; }
 
  private:
   absl::StatusOr<const CheckpointTensor*> GetChecked(const std::string& name,
-                                                     const std::vector<int64_t>& dims);
+                                                     const std::vector<int64_t>& dims) const;
 
   const Checkpoint& checkpoint_;
   kernels::Backend& backend_;

@@ -1,4 +1,4 @@
-#include "worker/model/kimi_linear.h"
+#include "worker/model/hybrid_model.h"
 
 #include <algorithm>
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace deltafill::worker {
 
-KimiLinearModel::KimiLinearModel(ModelConfig config, ModelFingerprint fingerprint,
-                                 std::shared_ptr<kernels::Backend> backend)
+HybridModel::HybridModel(ModelConfig config, ModelFingerprint fingerprint,
+                         std::shared_ptr<kernels::Backend> backend)
     : backend_(std::move(backend)),
       config_(std::move(config)),
       fingerprint_(fingerprint),
-      layout_(MakeStateLayout(config_)) {}
+      layout_(MakeStateLayout(config_, backend_->activation_dtype())) {}
 
-absl::StatusOr<std::shared_ptr<Lane>> KimiLinearModel::NewLane(int threads, int64_t rows_max) {
+absl::StatusOr<std::shared_ptr<Lane>> HybridModel::NewLane(int threads, int64_t rows_max) {
   int64_t scratch_width = 0;
   for (const Layer& layer : layers_) {
     scratch_width =
@@ -29,14 +29,13 @@ absl::StatusOr<std::shared_ptr<Lane>> KimiLinearModel::NewLane(int threads, int6
                        .vocabulary = config_.vocab_size});
 }
 
-absl::Status KimiLinearModel::CheckToken(uint32_t token) const {
+absl::Status HybridModel::CheckToken(uint32_t token) const {
   if (token < config_.vocab_size) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("token id ", token, " is not below the vocabulary's ", config_.vocab_size));
 }
 
-absl::Status KimiLinearModel::CheckRanges(const Lane& lane,
-                                          std::span<const RangeWork> ranges) const {
+absl::Status HybridModel::CheckRanges(const Lane& lane, std::span<const RangeWork> ranges) const {
   if (ranges.empty()) return absl::InvalidArgumentError("ranges: there are none");
   int64_t rows = 0;
   for (size_t i = 0; i < ranges.size(); ++i) {
@@ -63,13 +62,13 @@ absl::Status KimiLinearModel::CheckRanges(const Lane& lane,
   return absl::OkStatus();
 }
 
-absl::Status KimiLinearModel::Embed(Lane& lane, const PassRows& rows) const {
+absl::Status HybridModel::Embed(Lane& lane, const PassRows& rows) const {
   return FromOperator(rows.operators->Embedding(
       {.table = embedding_.get(), .tokens = lane.tokens, .y = rows.hidden}));
 }
 
-absl::Status KimiLinearModel::Normalize(const PassRows& rows, const DeviceBuffer& weight,
-                                        int64_t first_in, int64_t first_out, int64_t count) const {
+absl::Status HybridModel::Normalize(const PassRows& rows, const DeviceBuffer& weight,
+                                    int64_t first_in, int64_t first_out, int64_t count) const {
   return FromOperator(rows.operators->RmsNorm({.x = RowsFrom(rows.hidden, first_in),
                                                .weight = weight.floats(),
                                                .y = RowsFrom(rows.normed, first_out),
@@ -78,7 +77,7 @@ absl::Status KimiLinearModel::Normalize(const PassRows& rows, const DeviceBuffer
                                                .eps = static_cast<float>(config_.rms_norm_eps)}));
 }
 
-absl::Status KimiLinearModel::Prefill(Lane& lane, std::span<const RangeWork> ranges) {
+absl::Status HybridModel::Prefill(Lane& lane, std::span<const RangeWork> ranges) {
   lane.last_rows = 0;
   DELTAFILL_TRY(CheckRanges(lane, ranges));
   lane.offsets.assign(1, 0);
@@ -106,7 +105,7 @@ absl::Status KimiLinearModel::Prefill(Lane& lane, std::span<const RangeWork> ran
   return absl::OkStatus();
 }
 
-absl::Status KimiLinearModel::LastLogits(Lane& lane, std::span<float> logits) {
+absl::Status HybridModel::LastLogits(Lane& lane, std::span<float> logits) {
   if (lane.last_rows == 0) {
     return absl::FailedPreconditionError("no finished Prefill on this lane to give logits of");
   }
@@ -114,8 +113,8 @@ absl::Status KimiLinearModel::LastLogits(Lane& lane, std::span<float> logits) {
 }
 
 // Of the first lane.last_rows rows of `normed`, a panel of rows at a time.
-absl::Status KimiLinearModel::ComputeLogits(Lane& lane, const PassRows& rows,
-                                            std::span<float> logits) const {
+absl::Status HybridModel::ComputeLogits(Lane& lane, const PassRows& rows,
+                                        std::span<float> logits) const {
   const int64_t vocabulary = config_.vocab_size;
   if (static_cast<int64_t>(logits.size()) != lane.last_rows * vocabulary) {
     return absl::InvalidArgumentError(absl::StrCat("logits: ", logits.size(), " values for ",
@@ -136,8 +135,8 @@ absl::Status KimiLinearModel::ComputeLogits(Lane& lane, const PassRows& rows,
   return FromOperator(rows.operators->Synchronize());
 }
 
-absl::Status KimiLinearModel::CheckDecode(const Lane& lane,
-                                          std::span<const DecodeRow> sequences) const {
+absl::Status HybridModel::CheckDecode(const Lane& lane,
+                                      std::span<const DecodeRow> sequences) const {
   const int64_t batch = static_cast<int64_t>(sequences.size());
   if (batch < 1 || batch > lane.sizes().rows_max) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -146,15 +145,21 @@ absl::Status KimiLinearModel::CheckDecode(const Lane& lane,
   for (const DecodeRow& sequence : sequences) {
     DELTAFILL_TRY(CheckToken(sequence.token));
     if (sequence.state == nullptr) return absl::InvalidArgumentError("rows: a state is null");
-    if (!layout_.latents.layers.empty() && sequence.latents == nullptr) {
+    if (layout_.latents.layers.empty()) continue;
+    if (sequence.latents == nullptr) {
       return absl::InvalidArgumentError("rows: a latent cache is null");
+    }
+    if (static_cast<uint64_t>(sequence.latents->capacity_tokens()) <= sequence.position) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("rows: position ", sequence.position, " is past the latent cache's ",
+                       sequence.latents->capacity_tokens(), " tokens"));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status KimiLinearModel::DecodeStep(Lane& lane, std::span<const DecodeRow> sequences,
-                                         std::span<float> logits) {
+absl::Status HybridModel::DecodeStep(Lane& lane, std::span<const DecodeRow> sequences,
+                                     std::span<float> logits) {
   lane.last_rows = 0;
   DELTAFILL_TRY(CheckDecode(lane, sequences));
   const int64_t batch = static_cast<int64_t>(sequences.size());

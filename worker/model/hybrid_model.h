@@ -1,6 +1,7 @@
-// The Kimi-Linear family: embedding, pre-norm residual layers, final norm, logits.
-#ifndef DELTAFILL_WORKER_MODEL_KIMI_LINEAR_H_
-#define DELTAFILL_WORKER_MODEL_KIMI_LINEAR_H_
+// A stack of layers of any kinds, as both families have it: embedding, pre-norm residual layers,
+// final norm, logits.
+#ifndef DELTAFILL_WORKER_MODEL_HYBRID_MODEL_H_
+#define DELTAFILL_WORKER_MODEL_HYBRID_MODEL_H_
 
 #include <cstdint>
 #include <memory>
@@ -19,9 +20,9 @@
 namespace deltafill::worker {
 
 // Immutable once loaded; passes of different lanes may run at once.
-class KimiLinearModel final : public Model {
+class HybridModel final : public Model {
  public:
-  // DATA_LOSS naming file and tensor; UNIMPLEMENTED naming layer and kind.
+  // DATA_LOSS naming file and tensor; UNIMPLEMENTED if the backend lacks what a layer needs.
   static absl::StatusOr<std::unique_ptr<Model>> Load(ModelConfig config,
                                                      const Checkpoint& checkpoint,
                                                      ModelFingerprint fingerprint,
@@ -40,17 +41,18 @@ class KimiLinearModel final : public Model {
 
  private:
   struct Layer {
-    DeviceBuffer mixer_norm;  // [hidden]: input_layernorm
-    DeviceBuffer mlp_norm;    // [hidden]: post_attention_layernorm
+    DeviceBuffer mixer_norm;  // [hidden]
+    DeviceBuffer mlp_norm;    // [hidden]
     std::unique_ptr<SequenceMixer> mixer;
     std::unique_ptr<LayerMlp> mlp;
   };
 
-  KimiLinearModel(ModelConfig config, ModelFingerprint fingerprint,
-                  std::shared_ptr<kernels::Backend> backend);
+  HybridModel(ModelConfig config, ModelFingerprint fingerprint,
+              std::shared_ptr<kernels::Backend> backend);
 
   absl::Status LoadWeights(const Checkpoint& checkpoint);
   absl::StatusOr<Layer> LoadLayer(uint32_t index, WeightReader& reader) const;
+  absl::StatusOr<std::unique_ptr<LayerMlp>> LoadMlp(uint32_t index, WeightReader& reader) const;
   absl::Status CheckRanges(const Lane& lane, std::span<const RangeWork> ranges) const;
   absl::Status CheckToken(uint32_t token) const;
   absl::Status CheckDecode(const Lane& lane, std::span<const DecodeRow> sequences) const;
@@ -72,4 +74,4 @@ class KimiLinearModel final : public Model {
 
 }  // namespace deltafill::worker
 
-#endif  // DELTAFILL_WORKER_MODEL_KIMI_LINEAR_H_
+#endif  // DELTAFILL_WORKER_MODEL_HYBRID_MODEL_H_
