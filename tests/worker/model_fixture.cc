@@ -115,9 +115,35 @@ absl::Status MemoryPort::TaskDone(uint32_t layer) {
   return absl::OkStatus();
 }
 
+LatentCache NewLatents(const Model& model) {
+  return {&model.backend(), &model.state_layout().latents};
+}
+
+std::vector<float> LatentRows(const LatentCache& latents, uint32_t layer, int64_t first,
+                              int64_t count) {
+  const size_t width = latents.layout().width;
+  std::vector<float> rows;
+  for (int64_t token = first; token < first + count; ++token) {
+    const void* const page =
+        latents.Pages(layer)[static_cast<size_t>(token / kernels::kLatentPageTokens)];
+    const float* const row = static_cast<const float*>(page) +
+                             static_cast<size_t>(token % kernels::kLatentPageTokens) * width;
+    rows.insert(rows.end(), row, row + width);
+  }
+  return rows;
+}
+
 RangeResult PrefillRange(Model& model, Lane& lane, const std::vector<uint32_t>& tokens,
-                         const std::vector<int64_t>& captures, const PrefixState* start) {
+                         const std::vector<int64_t>& captures, const PrefixState* start,
+                         LatentCache* latents, int64_t first_token) {
   MemoryPort port(model.state_layout(), start, captures.size());
+  LatentCache own = NewLatents(model);
+  if (latents == nullptr) latents = &own;
+  if (!model.state_layout().latents.layers.empty()) {
+    const absl::Status room = latents->Reserve(first_token + static_cast<int64_t>(tokens.size()));
+    EXPECT_TRUE(room.ok()) << room;
+    port.use_latents(latents, first_token);
+  }
   const RangeWork range{.tokens = tokens, .captures = captures, .port = &port};
   RangeResult result;
   absl::Status status = model.Prefill(lane, {&range, 1});

@@ -89,9 +89,17 @@ struct RangeResult {
   std::vector<float> logits;
 };
 
-// One range alone, from `start` (nullptr: zero). Fails the test on an error.
+// One range alone, from `start` (nullptr: zero). Models with attention layers: `latents` holds
+// those of the tokens before `first_token` and takes the range's; nullptr: a cache for this call.
+// Fails the test on an error.
 RangeResult PrefillRange(Model& model, Lane& lane, const std::vector<uint32_t>& tokens,
-                         const std::vector<int64_t>& captures, const PrefixState* start);
+                         const std::vector<int64_t>& captures, const PrefixState* start,
+                         LatentCache* latents = nullptr, int64_t first_token = 0);
+
+LatentCache NewLatents(const Model& model);
+// Rows [first, first + count) of an attention layer.
+std::vector<float> LatentRows(const LatentCache& latents, uint32_t layer, int64_t first,
+                              int64_t count);
 
 std::vector<uint32_t> RandomTokens(const Model& model, int64_t count, uint64_t seed);
 
