@@ -80,8 +80,11 @@ absl::Status MlaMixer::Load(const std::string& prefix, WeightReader& reader) {
 // Into the caches of pointers->latents.
 absl::Status MlaMixer::AppendLatents(const PassRows& rows) const {
   const MutableRows input = LatentInput(rows);
-  DELTAFILL_TRY(rows.operators->MatMul(
-      {.x = rows.normed, .weight = latent_.get(), .y = input, .rows = rows.rows}));
+  DELTAFILL_TRY(rows.operators->MatMul({.x = rows.normed,
+                                        .weight = latent_.get(),
+                                        .y = input,
+                                        .rows = rows.rows,
+                                        .step = rows.step}));
   return FromOperator(rows.operators->LatentAppend({.x = input,
                                                     .norm_weight = latent_norm_.floats(),
                                                     .eps = norm_eps_,
@@ -92,8 +95,11 @@ absl::Status MlaMixer::AppendLatents(const PassRows& rows) const {
 }
 
 absl::Status MlaMixer::ProjectQuery(const PassRows& rows) const {
-  return FromOperator(rows.operators->MatMul(
-      {.x = rows.normed, .weight = query_.get(), .y = Query(rows), .rows = rows.rows}));
+  return FromOperator(rows.operators->MatMul({.x = rows.normed,
+                                              .weight = query_.get(),
+                                              .y = Query(rows),
+                                              .rows = rows.rows,
+                                              .step = rows.step}));
 }
 
 absl::Status MlaMixer::ProjectOutput(const PassRows& rows) const {
@@ -101,7 +107,8 @@ absl::Status MlaMixer::ProjectOutput(const PassRows& rows) const {
                                               .weight = output_.get(),
                                               .y = rows.hidden,
                                               .rows = rows.rows,
-                                              .accumulate = true}));
+                                              .accumulate = true,
+                                              .step = rows.step}));
 }
 
 // The latents are all that later ranges wait for, so they come first: everything else of the layer
