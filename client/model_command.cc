@@ -50,8 +50,8 @@ int RunModelInit(const ModelInitOptions& options) {
   const absl::StatusOr<uint64_t> bytes = worker::InitialModelBytes(options.preset);
   if (!bytes.ok()) return FailRole("model init", bytes.status());
   if (*bytes >= kLargeBytes) {
-    std::fprintf(stderr, "writing %.1f GB of weights to %s\n", static_cast<double>(*bytes) * 1e-9,
-                 options.out_directory.c_str());
+    std::fprintf(stderr, "%s: %.1f GB of weights\n", options.preset.c_str(),
+                 static_cast<double>(*bytes) * 1e-9);
   }
   const absl::Status status =
       worker::InitModel(options.preset, options.seed, options.out_directory);

@@ -28,6 +28,14 @@ deltafill_test(model_prefill_test
   SOURCES model_prefill_test.cc
   LIBS deltafill_model_testing
   LABELS core)
+deltafill_test(model_hybrid_test
+  SOURCES model_hybrid_test.cc
+  LIBS deltafill_model_testing
+  LABELS core)
+deltafill_test(model_hybrid_port_test
+  SOURCES model_hybrid_port_test.cc
+  LIBS deltafill_model_testing
+  LABELS core)
 deltafill_test(model_golden_test
   SOURCES model_golden_test.cc
   LIBS deltafill_model_testing

@@ -14,13 +14,26 @@
 namespace deltafill::test {
 namespace {
 
-// SHA-256 of state, capture and logits after 200 tokens of preset tiny, seed 1.
-const std::map<std::string, std::string>& GoldenBits() {
-  static const auto* bits = new std::map<std::string, std::string>{
+using GoldenBits = std::map<std::string, std::string>;  // by numerics id
+
+// SHA-256 of state, captures and logits after 200 tokens of preset tiny, seed 1.
+const GoldenBits& TinyBits() {
+  static const auto* bits = new GoldenBits{
       {"cpu/f32/avx512/onednn-2.6.3/block64/v1",
        "a6a8f47a70521873f9f57fc5e4397e10ede8e2388daf89954828a490533ae0db"},
       {"cpu/f32/avx2/onednn-2.6.3/block64/v1",
        "e6c5f3cd8efd0a25c1ca81ec6c03dc624ce73a0a393a82f0fe9afc174240d798"},
+  };
+  return *bits;
+}
+
+// And of preset kimi-linear-tiny, its latents and the logits of 3 decoding steps included.
+const GoldenBits& HybridBits() {
+  static const auto* bits = new GoldenBits{
+      {"cpu/f32/avx512/onednn-2.6.3/block64/v1",
+       "15b575042c44cf5fe52a3f2d1dc1188467b47482fd740b29a681be4311cdf03c"},
+      {"cpu/f32/avx2/onednn-2.6.3/block64/v1",
+       "fcda92248f9cf37d74ef3f528c6945fdc7ac640af19abe95c8d843f69a5de3a1"},
   };
   return *bits;
 }
@@ -34,33 +47,70 @@ std::shared_ptr<kernels::Backend> BackendOfTestIsa() {
   return backend;
 }
 
-std::string HashOf(const RangeResult& result) {
-  Sha256 hash;
-  hash.Update(std::as_bytes(std::span(result.state)));
-  for (const PrefixState& capture : result.captures) hash.Update(std::as_bytes(std::span(capture)));
-  hash.Update(std::as_bytes(std::span(result.logits)));
-  return StateId{hash.Finish()}.ToHex();
+void Update(const RangeResult& result, Sha256* hash) {
+  hash->Update(std::as_bytes(std::span(result.state)));
+  for (const PrefixState& capture : result.captures) {
+    hash->Update(std::as_bytes(std::span(capture)));
+  }
+  hash->Update(std::as_bytes(std::span(result.logits)));
 }
 
-TEST(GoldenBitsTest, TinyModel) {
-  const TemporaryDirectory directory;
-  const std::string path = directory.path() + "/tiny";
-  ASSERT_TRUE(InitModel("tiny", 1, path).ok());
-  const std::shared_ptr<kernels::Backend> backend = BackendOfTestIsa();
-  const std::string numerics = backend->numerics();
-  auto model = LoadModel(path, backend);
-  ASSERT_TRUE(model.ok()) << model.status();
-  auto lane = (*model)->NewLane(1, 256);
-  ASSERT_TRUE(lane.ok()) << lane.status();
-  const RangeResult result =
-      PrefillRange(**model, **lane, RandomTokens(**model, 200, 1), {64, 192}, nullptr);
-  const std::string hash = HashOf(result);
-  const auto golden = GoldenBits().find(numerics);
-  if (golden == GoldenBits().end()) {
-    GTEST_SKIP() << "no golden bits for numerics " << numerics << "; they are " << hash;
+class GoldenBitsTest : public testing::Test {
+ protected:
+  void Load(const char* preset) {
+    const std::string path = directory_.path() + "/" + preset;
+    ASSERT_TRUE(InitModel(preset, 1, path).ok());
+    auto model = LoadModel(path, BackendOfTestIsa());
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+    auto lane = model_->NewLane(1, 256);
+    ASSERT_TRUE(lane.ok()) << lane.status();
+    lane_ = *std::move(lane);
   }
-  EXPECT_EQ(hash, golden->second) << "the bits of " << numerics
-                                  << " changed: raise the version in its numerics string";
+
+  void Compare(Sha256& hash, const GoldenBits& golden) {
+    const std::string numerics = model_->backend().numerics();
+    const std::string bits = StateId{hash.Finish()}.ToHex();
+    const auto known = golden.find(numerics);
+    if (known == golden.end()) {
+      GTEST_SKIP() << "no golden bits for numerics " << numerics << "; they are " << bits;
+    }
+    EXPECT_EQ(bits, known->second)
+        << "the bits of " << numerics << " changed: raise the version in its numerics string";
+  }
+
+  TemporaryDirectory directory_;
+  std::unique_ptr<Model> model_;
+  std::shared_ptr<Lane> lane_;
+};
+
+TEST_F(GoldenBitsTest, TinyModel) {
+  ASSERT_NO_FATAL_FAILURE(Load("tiny"));
+  Sha256 hash;
+  Update(PrefillRange(*model_, *lane_, RandomTokens(*model_, 200, 1), {64, 192}, nullptr), &hash);
+  Compare(hash, TinyBits());
+}
+
+TEST_F(GoldenBitsTest, TinyHybrid) {
+  ASSERT_NO_FATAL_FAILURE(Load("kimi-linear-tiny"));
+  Sha256 hash;
+  LatentCache latents = NewLatents(*model_);
+  RangeResult result =
+      PrefillRange(*model_, *lane_, RandomTokens(*model_, 200, 1), {64, 192}, nullptr, &latents);
+  Update(result, &hash);
+  for (uint64_t position = 200; position < 203; ++position) {
+    const DecodeRow row{.token = static_cast<uint32_t>(position),
+                        .position = position,
+                        .state = result.state.data(),
+                        .latents = &latents};
+    ASSERT_TRUE(model_->DecodeStep(*lane_, {&row, 1}, result.logits).ok());
+    hash.Update(std::as_bytes(std::span(result.logits)));
+  }
+  for (uint32_t layer : model_->state_layout().latents.layers) {
+    const std::vector<float> rows = LatentRows(latents, layer, 0, 203);
+    hash.Update(std::as_bytes(std::span(rows)));
+  }
+  Compare(hash, HybridBits());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +11,7 @@
 #include "worker/model/checkpoint.h"
 #include "worker/model/fingerprint.h"
 #include "worker/model/init.h"
+#include "worker/model/init_config.h"
 #include "worker/model/inspect.h"
 #include "worker/model/model_directory.h"
 
@@ -59,6 +61,54 @@ TEST_F(ModelLoadTest, FaultsNameFileAndTensor) {
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("model.safetensors: tensor 'model.layers.0.mlp.gate_proj.weight' has shape "
                         "[77, 48]; config.json wants [78, 48]"));
+}
+
+class HybridLoadTest : public ModelLoadTest {
+ protected:
+  HybridLoadTest() {
+    std::filesystem::remove_all(path_);
+    CopyFixture("hybrid_attention_first", path_);
+  }
+};
+
+TEST_F(HybridLoadTest, FaultsNameTheExpertsTensor) {
+  RenameTensor("model.layers.1.block_sparse_moe.experts.3.w2.weight",
+               "model.layers.1.block_sparse_moe.experts.9.w2.weight");
+  absl::Status status = Load();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("tensor 'model.layers.1.block_sparse_moe.experts.3.w2.weight' is missing"));
+  RenameTensor("model.layers.1.block_sparse_moe.experts.9.w2.weight",
+               "model.layers.1.block_sparse_moe.experts.3.w2.weight");
+  ChangeConfig("/num_experts", 4);
+  status = Load();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("'model.layers.0.block_sparse_moe.gate.weight' has shape [5, 36]; "
+                        "config.json wants [4, 36]"));
+}
+
+TEST_F(HybridLoadTest, FaultsNameTheAttentionsTensor) {
+  RenameTensor("model.layers.0.self_attn.kv_b_proj.weight",
+               "model.layers.0.self_attn.kv_c_proj.weight");
+  EXPECT_THAT(std::string(Load().message()),
+              HasSubstr("tensor 'model.layers.0.self_attn.kv_b_proj.weight' is missing"));
+  RenameTensor("model.layers.0.self_attn.kv_c_proj.weight",
+               "model.layers.0.self_attn.kv_b_proj.weight");
+  ChangeConfig("/v_head_dim", 41);
+  EXPECT_THAT(std::string(Load().message()),
+              HasSubstr("'model.layers.0.self_attn.kv_b_proj.weight' has shape [56, 24]; "
+                        "config.json wants [57, 24]"));
+}
+
+TEST_F(HybridLoadTest, SwitchesShowInTheFingerprint) {
+  const ModelFingerprint fingerprint = Fingerprint();
+  ChangeConfig("/deltafill", {{"biased_expert_weights", true}});
+  EXPECT_NE(Fingerprint(), fingerprint);
+  ChangeConfig("/deltafill", {{"biased_expert_weights", false}});
+  EXPECT_EQ(Fingerprint(), fingerprint);
+  ChangeConfig("/deltafill", {{"kv_a_layernorm_eps", 1e-5}});
+  EXPECT_NE(Fingerprint(), fingerprint);
 }
 
 TEST_F(ModelLoadTest, MissingFiles) {
@@ -151,6 +201,32 @@ TEST(InitModelTest, TinyIsTheSameEverywhere) {
   EXPECT_NE(LoadOrFail(directory.path() + "/a"), nullptr);
 }
 
+// The public model's size, from its tensors' shapes.
+TEST(InitModelTest, LargePresetHasThePublicShape) {
+  const auto bytes = InitialModelBytes("kimi-linear-48b");
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_GT(*bytes, 98'000'000'000u);
+  EXPECT_LT(*bytes, 98'500'000'000u);
+  EXPECT_EQ(InitialModelBytes("huge").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(InitModelTest, TinyHybridComputesSaneValues) {
+  TemporaryDirectory directory;
+  ASSERT_TRUE(InitModel("kimi-linear-tiny", 1, directory.path() + "/a").ok());
+  const auto model = LoadOrFail(directory.path() + "/a");
+  ASSERT_NE(model, nullptr);
+  EXPECT_TRUE(model->config().HasLatentAttention() && model->config().HasExperts());
+  auto lane = model->NewLane(1, 512);
+  ASSERT_TRUE(lane.ok()) << lane.status();
+  const RangeResult result =
+      PrefillRange(*model, **lane, RandomTokens(*model, 500, 1), {}, nullptr);
+  double squares = 0.0;
+  for (float logit : result.logits) squares += static_cast<double>(logit) * logit;
+  const double rms = std::sqrt(squares / static_cast<double>(result.logits.size()));
+  EXPECT_GT(rms, 0.5);
+  EXPECT_LT(rms, 2.0);
+}
+
 TEST(InitModelTest, Refusals) {
   TemporaryDirectory directory;
   WriteFile(directory.path() + "/file", "x");
@@ -161,7 +237,8 @@ TEST(InitModelTest, Refusals) {
             absl::StatusCode::kPermissionDenied);
   const absl::Status status = InitModel("huge", 1, directory.path() + "/new");
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("tiny, small, dense-1b"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("tiny, small, dense-1b, kimi-linear-tiny, kimi-linear-48b"));
   EXPECT_FALSE(std::filesystem::exists(directory.path() + "/new"));
 }
 
@@ -170,6 +247,9 @@ TEST(InitModelTest, EveryPresetIsAValidConfiguration) {
     const auto preset = FindModelPreset(name);
     ASSERT_TRUE(preset.ok()) << preset.status();
     EXPECT_GE(preset->config.vocab_size, 259) << name;
+    const auto read = ParseModelConfig(InitialConfigText(preset->config));
+    ASSERT_TRUE(read.ok()) << name << read.status();
+    EXPECT_EQ(CanonicalArchitecture(*read), CanonicalArchitecture(preset->config)) << name;
     EXPECT_GT(MakeStateLayout(preset->config).bytes, 0u) << name;
   }
 }
