@@ -28,6 +28,7 @@ add_library(deltafill_front STATIC
   front/server_description.cc
   front/service.cc
   front/state_access.cc
+  front/state_latents.cc
   front/state_tensors.cc
   front/tenant_resolver.cc
   front/tenant_salts.cc
@@ -41,6 +42,6 @@ add_library(deltafill_front STATIC
 target_compile_definitions(deltafill_front PRIVATE DELTAFILL_VERSION="${PROJECT_VERSION}")
 target_include_directories(deltafill_front PRIVATE ${XXHASH_INCLUDE_DIR})
 target_link_libraries(deltafill_front
-  PUBLIC deltafill_statestore absl::status absl::statusor
+  PUBLIC deltafill_statestore deltafill_latent_parts absl::status absl::statusor
   PRIVATE deltafill_options deltafill_status_rpc deltafill_tokenizer proto_prefill proto_snapshot
     gRPC::grpc++ gRPC::grpc++_reflection spdlog::spdlog OpenSSL::Crypto ${XXHASH_LIBRARY} absl::strings)

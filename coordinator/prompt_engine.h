@@ -18,6 +18,13 @@ namespace deltafill {
 
 using PromptNumber = uint64_t;  // unique for the life of the coordinator
 
+// What a model's attention layers keep of every token.
+struct LatentShape {
+  std::vector<uint32_t> layers;  // ascending; empty: it has none
+  uint32_t width = 0;            // values of a row
+  PartDType dtype = PartDType::kF32;
+};
+
 // A model that attached workers serve. Workers with different numerics never share a prompt.
 struct ServedModel {
   std::string name;
@@ -33,6 +40,7 @@ struct ServedModel {
   std::shared_ptr<const std::string> tokenizer_file = std::make_shared<const std::string>();
   // Shapes of the parts of one boundary state (first_token 0): what the zero state is made of.
   std::vector<PartHeader> state_parts;
+  LatentShape latents;
 };
 
 struct AttachedWorker {
@@ -60,6 +68,9 @@ struct PrefillWork {
   // state whose tokens nobody knows has zeros there.
   std::shared_ptr<const std::vector<uint32_t>> tokens;
   StartState start;  // boundary < tokens->size()
+  // Leases on what is shared with the start state. The engine's from submission on: it renews them,
+  // and gives them back with OnSharedLeases.
+  std::vector<uint64_t> start_leases;
   std::vector<uint64_t>
       boundaries;  // to be stored: multiples of 64, ascending, in (start.boundary, size]
   bool last_logits = false;
@@ -98,7 +109,9 @@ struct PlanSummary {
   double predicted_s = 0.0;
 };
 
-// Parts under leases, all of one boundary; the caller publishes them.
+// All parts of one boundary, in the order of latent_parts.h; the caller publishes them. Those with
+// a lease are the caller's. Those without (lease_id 0) are shared with other boundaries of the
+// prompt, or with its start state: they are there until OnSharedLeases.
 struct StoredBoundary {
   uint64_t boundary = 0;
   std::vector<PartReceipt> parts;
@@ -118,6 +131,9 @@ class PromptObserver {
   virtual void OnPlanned(const PlanSummary& plan, uint32_t attempt) = 0;
   virtual void OnProgress(uint64_t /*tokens_done*/, uint32_t /*attempt*/) {}
   virtual void OnBoundaryStored(const StoredBoundary& /*boundary*/) {}
+  // Once, just before OnFinished: leases that have kept shared parts, the caller's from now on, to
+  // be released when everything reported before is published.
+  virtual void OnSharedLeases(const std::vector<uint64_t>& /*lease_ids*/) {}
   virtual void OnLogits(const std::string& /*values*/) {}  // [vocabulary] float32 little-endian
   virtual void OnDecodeReady() {}
   virtual void OnDecodeToken(uint32_t /*id*/) {}

@@ -104,6 +104,11 @@ absl::Status DecodeRun::Submit() {
   work.seed = ask_.seed;
   work.stop_ids = ask_.stop_ids;
   work.save_state = ask_.save_state;
+  if (ask_.save_state) {
+    absl::StatusOr<std::vector<PartReceipt>> shared = LeaseShared(store_, start_);
+    if (!shared.ok()) return shared.status();
+    shared_.emplace(store_, *std::move(shared));  // until the saved state is published
+  }
   auto session = std::make_shared<PromptSession>();
   absl::StatusOr<PromptNumber> number = engine_.SubmitDecode(std::move(work), session);
   if (!number.ok()) return number.status();

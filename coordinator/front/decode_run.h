@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/front/keyed_prompt.h"
+#include "coordinator/front/part_leases.h"
 #include "coordinator/front/prompt_session.h"
 #include "coordinator/front/publish.h"
 #include "coordinator/prompt_engine.h"
@@ -81,6 +82,7 @@ class DecodeRun {
   absl::Status listening_;  // the listener's first failure
   std::vector<uint32_t> generated_;
   std::optional<StoredBoundary> saved_;
+  std::optional<LeasedParts> shared_;  // with the start state
   DecodeOutcome outcome_;
 };
 

@@ -1,4 +1,5 @@
 // FetchState: the tensors of a state, at its block or at the exact end.
+#include <map>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -13,7 +14,9 @@
 #include "coordinator/front/prompt_session.h"
 #include "coordinator/front/request_check.h"
 #include "coordinator/front/state_access.h"
+#include "coordinator/front/state_latents.h"
 #include "coordinator/front/state_tensors.h"
+#include "coordinator/latent_parts.h"
 #include "proto/prefill.pb.h"
 
 namespace deltafill::coordinator {
@@ -80,12 +83,73 @@ void AddMetadata(const Selection& selection, const Manifest& manifest, uint64_t 
   metadata["head_end"] = absl::StrCat(selection.heads.end);
 }
 
-absl::Status SendTensors(const StateTensors& tensors, const v1::FetchStateRequest& request,
-                         const Manifest& manifest, size_t tail_tokens, const Call& call,
-                         const Send& send) {
+// The tensors of one state: what is in memory, and what is streamed.
+struct StateContents {
+  StateTensors tensors;
+  bool send_recurrent = true;
+  StateLatents latents;
+
+  std::vector<uint32_t> RecurrentLayers() const {
+    return send_recurrent ? tensors.recurrent.header.layers : std::vector<uint32_t>();
+  }
+};
+
+absl::Status CheckLayout(const Selection& selection, const StateLatents& latents) {
+  if (selection.layout != TensorLayout::kFla || latents.shape.layers.empty()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "layout: \"fla\" has no cache of latents, and layer ", latents.shape.layers.front(),
+      " is latent attention; name the other layers, or ask for \"canonical\""));
+}
+
+// Layers ascend, whatever their kinds are.
+absl::Status SendLayers(FrontContext& context, const StateContents& contents,
+                        const Selection& selection, const Call& call, const Send& send,
+                        v1::FetchStateEnd* end) {
+  const std::vector<uint32_t> recurrent = contents.RecurrentLayers();
+  const std::vector<uint32_t>& attention = contents.latents.shape.layers;
+  size_t r = 0, a = 0;
+  while (r < recurrent.size() || a < attention.size()) {
+    absl::Status status;
+    if (a == attention.size() || (r < recurrent.size() && recurrent[r] < attention[a])) {
+      status = SendBytes(LayerBytes(selection.layout, selection.dims, selection.heads,
+                                    StateTensors::Layer(contents.tensors.recurrent, r),
+                                    StateTensors::Layer(contents.tensors.conv, r)),
+                         call, send, end);
+      ++r;
+    } else {
+      status =
+          ReadLatents(context.store, contents.latents, attention[a],
+                      [&](std::string_view bytes) { return SendBytes(bytes, call, send, end); });
+      ++a;
+    }
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+void AnnounceLayers(const StateContents& contents, const Selection& selection,
+                    v1::FetchStateStart* start) {
+  std::map<uint32_t, std::vector<TensorShape>> layers;
+  for (uint32_t layer : contents.RecurrentLayers()) {
+    layers[layer] = LayerShapes(selection.layout, layer, selection.dims, selection.heads);
+  }
+  for (uint32_t layer : contents.latents.shape.layers) {
+    layers[layer] = {LatentTensor(contents.latents, layer)};
+  }
+  for (const auto& [layer, shapes] : layers) {
+    for (const TensorShape& shape : shapes) Announce(shape, start);
+  }
+}
+
+absl::Status SendContents(FrontContext& context, const StateContents& contents,
+                          const v1::FetchStateRequest& request, const Manifest& manifest,
+                          size_t tail_tokens, const Call& call, const Send& send) {
+  const StateTensors& tensors = contents.tensors;
   absl::StatusOr<Selection> selection = Select(request, tensors);
   if (!selection.ok()) return selection.status();
-  const std::vector<uint32_t>& layers = tensors.recurrent.header.layers;
+  if (absl::Status status = CheckLayout(*selection, contents.latents); !status.ok()) return status;
 
   v1::FetchStateEvent first, last;
   v1::FetchStateStart* start = first.mutable_start();
@@ -93,30 +157,36 @@ absl::Status SendTensors(const StateTensors& tensors, const v1::FetchStateReques
   DescribeState(manifest, tail_tokens, start->mutable_state());
   const bool at_end = request.position() == v1::STATE_POSITION_END;
   AddMetadata(*selection, manifest, manifest.boundary + (at_end ? tail_tokens : 0), start);
-  for (uint32_t layer : layers) {
-    for (const TensorShape& shape :
-         LayerShapes(selection->layout, layer, selection->dims, selection->heads)) {
-      Announce(shape, start);
-    }
-  }
+  AnnounceLayers(contents, *selection, start);
   if (tensors.logits.has_value()) {
     Announce({"logits", PartDType::kF32, {tensors.logits->payload.size() / sizeof(float)}}, start);
   }
   end->set_tensors(static_cast<uint64_t>(start->tensors_size()));
   if (!send(first)) return CallerGone();
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const std::string bytes =
-        LayerBytes(selection->layout, selection->dims, selection->heads,
-                   StateTensors::Layer(tensors.recurrent, i), StateTensors::Layer(tensors.conv, i));
-    if (absl::Status status = SendBytes(bytes, call, send, end); !status.ok()) return status;
-  }
-  if (tensors.logits.has_value()) {
+  absl::Status status = SendLayers(context, contents, *selection, call, send, end);
+  if (status.ok() && tensors.logits.has_value()) {
     const std::vector<std::byte>& logits = tensors.logits->payload;
-    absl::Status status =
+    status =
         SendBytes({reinterpret_cast<const char*>(logits.data()), logits.size()}, call, send, end);
-    if (!status.ok()) return status;
   }
+  if (!status.ok()) return status;
   return send(last) ? absl::OkStatus() : CallerGone();
+}
+
+// What of the parts is asked for.
+absl::StatusOr<StateContents> ReadContents(FrontContext& context,
+                                           const v1::FetchStateRequest& request,
+                                           std::span<const PartRef> parts, uint64_t tokens) {
+  StateContents contents;
+  absl::StatusOr<StateLatents> latents = FindLatents(context.store, parts, tokens);
+  if (!latents.ok()) return latents.status();
+  contents.latents = *std::move(latents);
+  std::vector<uint32_t> layers(request.layers().begin(), request.layers().end());
+  contents.send_recurrent = SplitLayers(&contents.latents, &layers);
+  absl::StatusOr<StateTensors> tensors = ReadStateTensors(context.store, parts, layers);
+  if (!tensors.ok()) return tensors.status();
+  contents.tensors = *std::move(tensors);
+  return contents;
 }
 
 // Lets a worker run the tail; the parts come back under leases.
@@ -161,31 +231,47 @@ absl::Status FetchEnd(FrontContext& context, const Call& call, const v1::FetchSt
       ExportEnd(context, call, *model, manifest, ref);
   if (!receipts.ok()) return receipts.status();
   const LeasedParts leased(context.store, *receipts);
-  std::vector<PartRef> parts;
-  for (const PartReceipt& part : *receipts) parts.push_back({part.id, part.kind, part.bytes});
-  absl::StatusOr<StateTensors> tensors = ReadStateTensors(
-      context.store, parts, {request.layers().data(), static_cast<size_t>(request.layers_size())});
-  if (!tensors.ok()) return tensors.status();
-  if (!tensors->logits.has_value()) return absl::InternalError("the worker exported no logits");
-  return SendTensors(*tensors, request, manifest, ref.tail.size(), call, send);
+  const std::vector<PartRef> parts = AsRefs(*receipts);
+  absl::StatusOr<StateContents> contents =
+      ReadContents(context, request, parts, manifest.boundary + ref.tail.size());
+  if (!contents.ok()) return contents.status();
+  if (!contents->tensors.logits.has_value()) {
+    return absl::InternalError("the worker exported no logits");
+  }
+  return SendContents(context, *contents, request, manifest, ref.tail.size(), call, send);
+}
+
+// A state that lacks a part of its model's is damaged; of a model that nobody serves, what is read
+// tells.
+absl::Status CheckComplete(FrontContext& context, const Manifest& manifest) {
+  for (const ServedModel& model : context.engine.Models()) {
+    if (model.fingerprint != manifest.fingerprint || model.numerics != manifest.numerics) continue;
+    const std::string why = WhyIncomplete(model, manifest.boundary, manifest.parts);
+    if (!why.empty()) return absl::DataLossError(absl::StrCat("state: damaged: ", why));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status FetchBlock(FrontContext& context, const Call& call,
                         const v1::FetchStateRequest& request, const Manifest& manifest,
                         const PrefixRef& ref, const Send& send) {
-  const std::span<const uint32_t> layers(request.layers().data(),
-                                         static_cast<size_t>(request.layers_size()));
-  absl::StatusOr<StateTensors> tensors;
+  StateContents contents;
   if (manifest.boundary == 0) {
     absl::StatusOr<ServedModel> model =
         ModelOfState(context.engine.Models(), manifest.fingerprint, manifest.numerics, "");
     if (!model.ok()) return model.status();
-    tensors = ZeroStateTensors(*model, layers);
+    absl::StatusOr<StateTensors> tensors = ZeroStateTensors(
+        *model, {request.layers().data(), static_cast<size_t>(request.layers_size())});
+    if (!tensors.ok()) return tensors.status();
+    contents.tensors = *std::move(tensors);  // no token has latents yet
   } else {
-    tensors = ReadStateTensors(context.store, manifest.parts, layers);
+    if (absl::Status status = CheckComplete(context, manifest); !status.ok()) return status;
+    absl::StatusOr<StateContents> read =
+        ReadContents(context, request, manifest.parts, manifest.boundary);
+    if (!read.ok()) return read.status();
+    contents = *std::move(read);
   }
-  if (!tensors.ok()) return tensors.status();
-  return SendTensors(*tensors, request, manifest, ref.tail.size(), call, send);
+  return SendContents(context, contents, request, manifest, ref.tail.size(), call, send);
 }
 
 }  // namespace

@@ -21,6 +21,12 @@
 // shifts it out before it multiplies, and a prefill that starts from a cache reaches back 3 rows
 // only. It is 0 here, where fla itself has a row that no longer matters.
 //
+// Layers of latent attention (MLA) keep R = kv_lora_rank + rope dims values of every token, shared
+// by all heads, so that a head range does not cut them:
+//
+// "canonical": layers.N.latent   A [tokens, R]
+// "fla" has no cache of latents: asking for such a layer in it is an error that names the layer.
+//
 // Both, at the exact end: logits  F32 [vocabulary], of the last token.
 #ifndef DELTAFILL_COORDINATOR_FRONT_LAYOUT_H_
 #define DELTAFILL_COORDINATOR_FRONT_LAYOUT_H_

@@ -7,14 +7,22 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "coordinator/prompt_engine.h"
 #include "statestore/store.h"
 
 namespace deltafill::coordinator {
 
+// Of the parts that have one.
 std::vector<uint64_t> LeaseIds(std::span<const PartReceipt> parts);
 
 // Gives the leases back. A failure is logged and costs nothing but space until the leases end.
+void ReleaseLeases(StateStore& store, std::span<const uint64_t> lease_ids);
 void ReleaseParts(StateStore& store, std::span<const PartReceipt> parts);
+
+// Leases what states after `start` share with it, so that it is there when they are published.
+// DATA_LOSS naming the part if one is gone or damaged: look up again.
+absl::StatusOr<std::vector<PartReceipt>> LeaseShared(StateStore& store, const StartState& start);
 
 // Holds the leases of parts while they are read, and gives them back.
 class LeasedParts {

@@ -88,9 +88,16 @@ absl::Status PrefillRun::Submit() {
     ReportStored();
     return absl::OkStatus();
   }
+  absl::StatusOr<std::vector<PartReceipt>> shared = LeaseShared(store_, start_.start);
+  if (!shared.ok()) return shared.status();
+  PrefillWork work = MakeWork();
+  work.start_leases = LeaseIds(*shared);
   auto session = std::make_shared<PromptSession>();
-  absl::StatusOr<PromptNumber> number = engine_.SubmitPrefill(MakeWork(), session);
-  if (!number.ok()) return number.status();
+  absl::StatusOr<PromptNumber> number = engine_.SubmitPrefill(std::move(work), session);
+  if (!number.ok()) {
+    ReleaseParts(store_, *shared);
+    return number.status();
+  }
   return DrainPrompt(
       engine_, store_, *number, *session, [this] { return Abandoned(); },
       [this](PromptEvent& event) { return Handle(event); });

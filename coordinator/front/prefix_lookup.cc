@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/front/limits.h"
 #include "coordinator/front/state_access.h"
+#include "coordinator/latent_parts.h"
 #include "statestore/prefix_key.h"
 
 namespace deltafill::coordinator {
@@ -59,26 +60,39 @@ absl::StatusOr<std::string> NothingDeeper(StateStore& store, const KeyedPrompt& 
   return absl::StrCat("no state deeper than token ", found, " is stored");
 }
 
+void AddReason(uint64_t boundary, const std::string& why, std::string* reason) {
+  absl::StrAppend(reason, reason->empty() ? "" : "; ", "boundary ", boundary, ": ", why);
+}
+
 // Like FindPrefix, but not deeper than `limit`, and the reason is only what the store says of
 // states that it passed over.
 absl::StatusOr<PrefixHit> FindVerified(StateStore& store, const KeyedPrompt& prompt,
                                        uint64_t limit) {
   PrefixHit hit;
   uint64_t first_boundary = 0;
-  const std::vector<StateId> probes = Probes(prompt, limit, &first_boundary);
-  if (probes.empty()) return hit;
-  absl::StatusOr<FindResult> result =
-      store.FindDeepest(prompt.tenant, probes, first_boundary, /*verify=*/true);
-  if (!result.ok()) return result.status();
-  hit.miss_reason = result->miss_reason;
-  if (result->manifest.has_value()) {
-    hit.start.boundary = result->manifest->boundary;
-    hit.start.parts = result->manifest->parts;
-  } else if (prompt.base != 0) {
-    if (result->miss_reason.empty()) return StateNotFound("state");
-    return absl::DataLossError(absl::StrCat("state: damaged: ", result->miss_reason));
+  std::vector<StateId> probes = Probes(prompt, limit, &first_boundary);
+  const bool nothing_asked = probes.empty();
+  while (!probes.empty()) {
+    absl::StatusOr<FindResult> result =
+        store.FindDeepest(prompt.tenant, probes, first_boundary, /*verify=*/true);
+    if (!result.ok()) return result.status();
+    if (!result->miss_reason.empty()) {
+      absl::StrAppend(&hit.miss_reason, hit.miss_reason.empty() ? "" : "; ", result->miss_reason);
+    }
+    if (!result->manifest.has_value()) break;
+    const Manifest& manifest = *result->manifest;
+    const std::string why = WhyIncomplete(prompt.model, manifest.boundary, manifest.parts);
+    if (why.empty()) {
+      hit.start.boundary = manifest.boundary;
+      hit.start.parts = manifest.parts;
+      return hit;
+    }
+    AddReason(manifest.boundary, why, &hit.miss_reason);
+    probes.resize(result->chain_index);
   }
-  return hit;
+  if (prompt.base == 0 || nothing_asked) return hit;
+  if (hit.miss_reason.empty()) return StateNotFound("state");
+  return absl::DataLossError(absl::StrCat("state: damaged: ", hit.miss_reason));
 }
 
 // Which of the wanted boundaries are stored and not known to be damaged; their parts are not read.
@@ -90,7 +104,13 @@ absl::Status FindStored(StateStore& store, const KeyedPrompt& prompt,
         store.FindDeepest(prompt.tenant, std::span(&key, 1), boundary, /*verify=*/false);
     if (!result.ok()) return result.status();
     if (plan->miss_reason.empty()) plan->miss_reason = result->miss_reason;
-    if (result->manifest.has_value()) plan->stored[boundary] = *std::move(result->manifest);
+    if (!result->manifest.has_value()) continue;
+    const std::string why = WhyIncomplete(prompt.model, boundary, result->manifest->parts);
+    if (why.empty()) {
+      plan->stored[boundary] = *std::move(result->manifest);
+    } else if (plan->miss_reason.empty()) {
+      AddReason(boundary, why, &plan->miss_reason);
+    }
   }
   return absl::OkStatus();
 }

@@ -20,10 +20,10 @@ struct PrefixHit {
   std::string miss_reason;  // "" if nothing deeper could have been found
 };
 
-// The deepest whole state of the prompt at or before FinalBoundary, every part read and verified.
-// `others` are the models being served: if one with the same weights and other numerics has a
-// deeper state, the reason says so. DATA_LOSS if the prompt begins at a state (base > 0) that is
-// damaged, NOT_FOUND if it is gone.
+// The deepest whole state of the prompt at or before FinalBoundary, every part read and verified,
+// and none missing that the model needs. `others` are the models being served: if one with the same
+// weights and other numerics has a deeper state, the reason says so. DATA_LOSS if the prompt begins
+// at a state (base > 0) that is damaged, NOT_FOUND if it is gone.
 absl::StatusOr<PrefixHit> FindPrefix(StateStore& store, const KeyedPrompt& prompt,
                                      std::span<const ServedModel> others);
 

@@ -60,6 +60,10 @@ void PromptSession::OnExported(const std::vector<PartReceipt>& parts) {
   Push(ExportedEvent{parts});
 }
 
+void PromptSession::OnSharedLeases(const std::vector<uint64_t>& lease_ids) {
+  Push(SharedLeasesEvent{lease_ids});
+}
+
 void PromptSession::OnFinished(const absl::Status& status, const WorkTimings& timings,
                                const std::string& finish_reason) {
   Push(FinishedEvent{status, timings, finish_reason});
@@ -92,7 +96,9 @@ absl::Status DrainPrompt(PromptEngine& engine, StateStore& store, PromptNumber p
     const auto* finished = std::get_if<FinishedEvent>(&event);
     const absl::Status end = finished != nullptr ? finished->status : absl::OkStatus();
     const bool last = finished != nullptr;
-    if (failure.ok()) {
+    if (const auto* shared = std::get_if<SharedLeasesEvent>(&event)) {
+      ReleaseLeases(store, shared->lease_ids);
+    } else if (failure.ok()) {
       failure = handle(event);
     } else {
       ReturnLeases(store, event);

@@ -33,6 +33,9 @@ struct DecodeReadyEvent {};
 struct DecodeTokenEvent {
   uint32_t id = 0;
 };
+struct SharedLeasesEvent {
+  std::vector<uint64_t> lease_ids;
+};
 struct ExportedEvent {
   std::vector<PartReceipt> parts;
 };
@@ -41,8 +44,9 @@ struct FinishedEvent {
   WorkTimings timings;
   std::string finish_reason;
 };
-using PromptEvent = std::variant<PlannedEvent, ProgressEvent, StoredBoundary, LogitsEvent,
-                                 DecodeReadyEvent, DecodeTokenEvent, ExportedEvent, FinishedEvent>;
+using PromptEvent =
+    std::variant<PlannedEvent, ProgressEvent, StoredBoundary, LogitsEvent, DecodeReadyEvent,
+                 DecodeTokenEvent, ExportedEvent, SharedLeasesEvent, FinishedEvent>;
 
 // Thread-safe. Holds at most one event a boundary and token of the request, and one progress.
 class PromptSession final : public PromptObserver {
@@ -58,6 +62,7 @@ class PromptSession final : public PromptObserver {
   void OnDecodeReady() override;
   void OnDecodeToken(uint32_t id) override;
   void OnExported(const std::vector<PartReceipt>& parts) override;
+  void OnSharedLeases(const std::vector<uint64_t>& lease_ids) override;
   void OnFinished(const absl::Status& status, const WorkTimings& timings,
                   const std::string& finish_reason) override;
 
@@ -72,7 +77,8 @@ class PromptSession final : public PromptObserver {
 // Takes a session's events until it has finished, and hands each to `handle`. If `cancelled` turns
 // true or `handle` fails, the prompt is cancelled (within kCancelPoll) and the remaining events are
 // still handed over, so that finished checkpoints are published; a failed `handle` is not called
-// again and the leases of what is left are given back. Returns handle's failure, CANCELLED, or else
+// again and the leases of what is left are given back, as are shared ones after all that was handed
+// over before. Returns handle's failure, CANCELLED, or else
 // FinishedEvent's status.
 absl::Status DrainPrompt(PromptEngine& engine, StateStore& store, PromptNumber prompt,
                          PromptSession& session, const std::function<bool()>& cancelled,

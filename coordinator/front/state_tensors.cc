@@ -57,9 +57,7 @@ absl::StatusOr<StateTensors> ReadStateTensors(StateStore& store, std::span<const
   StateTensors tensors;
   bool recurrent = false, conv = false;
   for (const PartRef& ref : parts) {
-    if (ref.kind == PartKind::kLatent) {
-      return absl::UnimplementedError("layout: latents of attention layers have none yet");
-    }
+    if (ref.kind == PartKind::kLatent) continue;
     const bool logits = ref.kind == PartKind::kLogits;
     absl::StatusOr<Part> part = ReadPart(store, ref, logits ? std::span<const uint32_t>() : layers);
     if (!part.ok()) return part.status();

@@ -1,4 +1,5 @@
-// The parts of one state in memory, verified, ready to be laid out.
+// The parts of one state in memory, verified, ready to be laid out; latents are streamed instead
+// (state_latents.h).
 #ifndef DELTAFILL_COORDINATOR_FRONT_STATE_TENSORS_H_
 #define DELTAFILL_COORDINATOR_FRONT_STATE_TENSORS_H_
 
@@ -24,7 +25,7 @@ struct StateTensors {
 };
 
 // Reads the layers asked for (none: all). INVALID_ARGUMENT naming a layer that the state does not
-// have; DATA_LOSS if a checksum fails; UNIMPLEMENTED for a kind of part that no layout has.
+// have; DATA_LOSS if a checksum fails. Passes over latents.
 absl::StatusOr<StateTensors> ReadStateTensors(StateStore& store, std::span<const PartRef> parts,
                                               std::span<const uint32_t> layers);
 

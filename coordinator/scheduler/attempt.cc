@@ -63,6 +63,7 @@ void Scheduler::BeginAttempt(PromptState& prompt) {
     slots.push_back({worker.profile.costs, worker.profile.range_tokens_max, queued_s});
   }
   prefill.layers = workers_.at(workers[0]).profile.model.layers;
+  prefill.has_latents = !workers_.at(workers[0]).profile.model.latents.layers.empty();
   PlanProblem problem;
   problem.first_token = prefill.start_boundary;
   problem.end_token = prefill.end_token;
@@ -97,6 +98,7 @@ void Scheduler::LayOut(PromptState& prompt, const PrefillPlan& plan,
   for (uint32_t slot : plan.placement) prefill.placement.push_back(workers[slot]);
   prefill.ranges.assign(plan.ranges.size(), RangeState());
   prefill.involved.clear();
+  prefill.holds.clear();
   prefill.next_range = 0;
   prefill.started_end = 0;
   prefill.ranges_done = 0;
@@ -168,6 +170,7 @@ void Scheduler::Finish(PromptState& prompt, const absl::Status& status,
     for (const auto& [boundary, kept] : prefill->kept) {
       if (kept.recovery) output_->ReleaseLeases(kept.lease_ids);
     }
+    EndLatents(*prefill, *prompt.observer);
   }
   const double started_s = prompt.started_s < 0 ? now_s : prompt.started_s;
   prompt.timings.queue_s = started_s - prompt.submitted_s;

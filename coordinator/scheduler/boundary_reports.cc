@@ -4,16 +4,12 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/latent_parts.h"
+#include "coordinator/scheduler/latents.h"
 #include "coordinator/scheduler/scheduler.h"
 
 namespace deltafill::coordinator {
 namespace {
-
-std::vector<PartId> PartIds(const std::vector<PartReceipt>& parts) {
-  std::vector<PartId> ids;
-  for (const PartReceipt& part : parts) ids.push_back(part.id);
-  return ids;
-}
 
 std::vector<uint64_t> LeaseIds(const std::vector<PartReceipt>& parts) {
   std::vector<uint64_t> ids;
@@ -46,24 +42,39 @@ void Scheduler::OnBoundaryStored(WorkerNumber number, const AttemptRef& attempt,
     Finish(prompt, absl::InternalError(absl::StrCat("boundary ", boundary, " was not stored")), "");
     return Settle();
   }
-  if (prefill.pending.erase(boundary) > 0) {
-    prefill.kept[boundary] = {PartIds(stored.parts), false, {}, 0.0};
-    prompt.observer->OnBoundaryStored(stored);
-    PruneRecovery(prefill);
-    if (FinishIfComplete(prompt)) Settle();
+  const auto& requested = prefill.work.boundaries;
+  const bool again = prefill.kept.count(boundary) > 0 || prefill.waiting.count(boundary) > 0 ||
+                     (std::binary_search(requested.begin(), requested.end(), boundary) &&
+                      prefill.pending.count(boundary) == 0);
+  const bool usable = boundary % kBlockTokenCount == 0 && boundary > prefill.work.start.boundary &&
+                      (boundary < prefill.work.tokens->size() || prefill.pending.count(boundary));
+  if (again || !usable) return Release(stored.parts);
+  if (!HasPieces(prefill, boundary)) {
+    prefill.waiting[boundary] = stored;
     return;
   }
-  const auto& requested = prefill.work.boundaries;
-  const bool again = prefill.kept.count(boundary) > 0 ||
-                     std::binary_search(requested.begin(), requested.end(), boundary);
-  const bool usable = boundary % kBlockTokenCount == 0 && boundary > prefill.work.start.boundary &&
-                      boundary < prefill.work.tokens->size();
-  if (again || !usable) return Release(stored.parts);
-  KeepRecovery(prefill, stored);
+  if (TakeBoundary(prompt, stored)) Settle();
+}
+
+// All parts of the boundary are stored, those in `own` by the worker that had it in its range. True
+// if the prompt is finished with that.
+bool Scheduler::TakeBoundary(PromptState& prompt, const StoredBoundary& own) {
+  PrefillState& prefill = *prompt.prefill;
+  StoredBoundary stored = own;
+  if (prefill.has_latents)
+    stored.parts = WithPieces(own.parts, PiecesBefore(prefill, own.boundary));
+  if (prefill.pending.erase(stored.boundary) == 0) {
+    KeepRecovery(prefill, stored);
+    return false;
+  }
+  prefill.kept[stored.boundary] = {AsRefs(stored.parts), false, {}, 0.0};
+  prompt.observer->OnBoundaryStored(stored);
+  PruneRecovery(prefill);
+  return FinishIfComplete(prompt);
 }
 
 void Scheduler::KeepRecovery(PrefillState& prefill, const StoredBoundary& stored) {
-  prefill.kept[stored.boundary] = {PartIds(stored.parts), true, LeaseIds(stored.parts), clock_()};
+  prefill.kept[stored.boundary] = {AsRefs(stored.parts), true, LeaseIds(stored.parts), clock_()};
   PruneRecovery(prefill);
 }
 
@@ -76,9 +87,9 @@ void Scheduler::PruneRecovery(PrefillState& prefill) {
   const auto after = prefill.kept.lower_bound(needed);
   const uint64_t best = after == prefill.kept.begin() ? 0 : std::prev(after)->first;
   const uint64_t deepest = prefill.kept.empty() ? 0 : prefill.kept.rbegin()->first;
-  // What the current attempt starts from may still be being read.
-  const uint64_t start =
-      prefill.ranges_done == 0 && prefill.started_from_kept ? prefill.start_boundary : 0;
+  // What the current attempt starts from may still be being read; its latents by every worker.
+  const bool read = prefill.ranges_done == 0 || prefill.has_latents;
+  const uint64_t start = read && prefill.started_from_kept ? prefill.start_boundary : 0;
   for (auto entry = prefill.kept.begin(); entry != prefill.kept.end();) {
     const uint64_t boundary = entry->first;
     const bool keep =

@@ -25,6 +25,7 @@
 // prompt.
 #include <utility>
 
+#include "coordinator/latent_parts.h"
 #include "coordinator/scheduler/scheduler.h"
 
 namespace deltafill::coordinator {
@@ -85,11 +86,9 @@ void Scheduler::GiveRange(PromptState& prompt) {
     order.source.peer = prefill.placement[range - 1];
   } else if (prefill.start_boundary > 0) {
     order.source.kind = SourceOrder::Kind::kStored;
-    if (prefill.started_from_kept) {
-      order.source.part_ids = prefill.kept.at(prefill.start_boundary).part_ids;
-    } else {
-      for (const PartRef& part : prefill.work.start.parts) order.source.part_ids.push_back(part.id);
-    }
+    order.source.part_ids =
+        IdsWithoutLatents(prefill.started_from_kept ? prefill.kept.at(prefill.start_boundary).parts
+                                                    : prefill.work.start.parts);
   }
   const bool last = range + 1 == prefill.spans.size();
   if (!last) {
@@ -100,6 +99,7 @@ void Scheduler::GiveRange(PromptState& prompt) {
   }
   order.last_logits = last && prefill.logits_pending;
   AddBoundaries(prefill, order);
+  if (prefill.has_latents) AddLatents(prefill, number, order);
   prefill.involved.insert(number);
   const double predicted_s =
       RangeSeconds(worker.profile.costs, order.span.token_count, prefill.layers);
@@ -114,13 +114,13 @@ void Scheduler::AddBoundaries(PrefillState& prefill, RangeOrder& order) {
   const uint64_t end = order.span.first_token + order.span.token_count;
   auto boundary = prefill.pending.upper_bound(order.span.first_token);
   for (; boundary != prefill.pending.end() && *boundary <= end; ++boundary) {
-    order.boundaries.push_back({*boundary, false});
+    if (prefill.waiting.count(*boundary) == 0) order.boundaries.push_back({*boundary, false});
   }
   const double now_s = clock_();
   const bool asked_at_end = !order.boundaries.empty() && order.boundaries.back().boundary == end;
   const bool due = options_.recovery_interval_s > 0 && order.hand_on &&
                    now_s - prefill.boundary_asked_s >= options_.recovery_interval_s;
-  if (due && !asked_at_end && prefill.kept.count(end) == 0) {
+  if (due && !asked_at_end && prefill.kept.count(end) + prefill.waiting.count(end) == 0) {
     order.boundaries.push_back({end, true});
   }
   if (due || asked_at_end) prefill.boundary_asked_s = now_s;

@@ -39,7 +39,7 @@ struct WorkerProfile {
 struct SourceOrder {
   enum class Kind { kZero, kStored, kPeer };
   Kind kind = Kind::kZero;
-  std::vector<PartId> part_ids;  // kStored
+  std::vector<PartId> part_ids;  // kStored; latents aside
   WorkerNumber peer = 0;         // kPeer: who runs the previous range
 };
 
@@ -47,6 +47,17 @@ struct BoundaryOrder {
   uint64_t boundary = 0;
   bool recovery = false;
   friend bool operator==(const BoundaryOrder&, const BoundaryOrder&) = default;
+};
+
+// Models with attention layers: which latents the worker has, gets and stores. See RangeLatents in
+// proto/worker.proto.
+struct LatentOrder {
+  uint64_t attempt_start = 0;
+  uint64_t attempt_end = 0;
+  std::vector<PartId> stored;  // of [0, attempt_start), if the worker has them not
+  uint64_t next_holds = 0;
+  std::vector<uint64_t> piece_ends;
+  bool keep = false;
 };
 
 struct RangeOrder {
@@ -61,6 +72,7 @@ struct RangeOrder {
   std::vector<BoundaryOrder> boundaries;  // ascending, in (span.first_token, end]
   bool last_logits = false;
   std::string tenant;
+  LatentOrder latents;
 };
 
 struct DecodeOrder {

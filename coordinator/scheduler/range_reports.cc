@@ -95,7 +95,9 @@ void Scheduler::OnAttemptFailed(WorkerNumber number, const AttemptRef& attempt,
   PrefillState* prefill = prompt->prefill.get();
   if (failure.stored_state_lost && prefill != nullptr && prefill->started_from_kept) {
     const auto kept = prefill->kept.find(prefill->start_boundary);
-    if (kept != prefill->kept.end()) {
+    if (prefill->has_latents) {
+      ForgetStart(*prefill);
+    } else if (kept != prefill->kept.end()) {
       if (kept->second.recovery) output_->ReleaseLeases(kept->second.lease_ids);
       prefill->kept.erase(kept);
     }

@@ -67,6 +67,8 @@ class Scheduler {
   void OnRangeDone(WorkerNumber worker, const AttemptRef& attempt, uint32_t range);
   void OnBoundaryStored(WorkerNumber worker, const AttemptRef& attempt,
                         const StoredBoundary& stored, bool skipped);
+  void OnLatentPieceStored(WorkerNumber worker, const AttemptRef& attempt, uint64_t end,
+                           const PartReceipt& part);
   void OnLastLogits(WorkerNumber worker, const AttemptRef& attempt, const std::string& values);
   void OnAttemptFailed(WorkerNumber worker, const AttemptRef& attempt,
                        const AttemptFailure& failure);
@@ -119,7 +121,16 @@ class Scheduler {
   PromptState* FindCurrent(const AttemptRef& attempt);  // nullptr if it is not the current attempt
   void AddProgress(PromptState& prompt, uint32_t range, uint32_t layers_done);
 
+  // latents.cc
+  void AddLatents(PrefillState& prefill, WorkerNumber worker, RangeOrder& order);
+  bool HasPieces(const PrefillState& prefill, uint64_t boundary) const;
+  void TakeWaiting(PromptNumber number);
+  void ForgetStart(PrefillState& prefill);
+  void RenewLatents(PrefillState& prefill);
+  void EndLatents(PrefillState& prefill, PromptObserver& observer);
+
   // boundary_reports.cc
+  bool TakeBoundary(PromptState& prompt, const StoredBoundary& own);
   void KeepRecovery(PrefillState& prefill, const StoredBoundary& stored);
   void PruneRecovery(PrefillState& prefill);
   void Release(const std::vector<PartReceipt>& parts);

@@ -3,9 +3,19 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/latent_parts.h"
 #include "coordinator/scheduler/scheduler.h"
 
 namespace deltafill::coordinator {
+namespace {
+
+// What a worker put, completed by the whole pieces of the state that it started from.
+std::vector<PartReceipt> AfterStart(const StartState& start,
+                                    const std::vector<PartReceipt>& parts) {
+  return WithPieces(parts, AsReceipts(WholePieces(start.parts, start.boundary)));
+}
+
+}  // namespace
 
 bool Scheduler::StartSingleWork(PromptState& prompt) {
   std::optional<std::pair<std::pair<size_t, double>, WorkerNumber>> least;
@@ -73,7 +83,10 @@ void Scheduler::OnDecodeFinished(WorkerNumber worker, const AttemptRef& attempt,
   if (prompt == nullptr || prompt->single->decode == nullptr) return Release(saved.parts);
   workers_.at(worker).single_work.erase(prompt->number);
   prompt->last_done_s = clock_();
-  if (!saved.parts.empty()) prompt->observer->OnBoundaryStored(saved);
+  if (!saved.parts.empty()) {
+    prompt->observer->OnBoundaryStored(
+        {saved.boundary, AfterStart(prompt->single->decode->start, saved.parts)});
+  }
   Finish(*prompt, absl::OkStatus(), finish_reason);
   Settle();
 }
@@ -84,7 +97,7 @@ void Scheduler::OnExportReady(WorkerNumber worker, const AttemptRef& attempt,
   if (prompt == nullptr || prompt->single->exported == nullptr) return Release(parts);
   workers_.at(worker).single_work.erase(prompt->number);
   prompt->last_done_s = clock_();
-  prompt->observer->OnExported(parts);
+  prompt->observer->OnExported(AfterStart(prompt->single->exported->start, parts));
   Finish(*prompt, absl::OkStatus(), "");
   Settle();
 }

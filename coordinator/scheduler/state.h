@@ -50,9 +50,11 @@ struct WorkerState {
 
 // A stored boundary that an attempt can start from.
 struct KeptBoundary {
-  std::vector<PartId> part_ids;
+  std::vector<PartRef> parts;
   bool recovery = false;
-  std::vector<uint64_t> lease_ids;  // recovery boundaries only: requested ones are the caller's
+  // Recovery boundaries only: requested ones are the caller's. Not those of whole pieces of
+  // latents.
+  std::vector<uint64_t> lease_ids;
   double renewed_s = 0.0;
 };
 
@@ -75,6 +77,12 @@ struct PrefillState {
   bool logits_pending = false;
   std::map<uint64_t, KeptBoundary> kept;  // by boundary
 
+  // Models with attention layers (latents.cc).
+  bool has_latents = false;
+  std::map<uint64_t, PartReceipt> pieces;  // whole ones after the start's that are stored, by end
+  std::map<uint64_t, StoredBoundary> waiting;  // stored, but for pieces before them
+  double pieces_renewed_s = 0.0;               // their leases and those of `waiting`
+
   // The current attempt.
   uint64_t start_boundary = 0;
   bool started_from_kept = false;  // else from work.start
@@ -83,9 +91,10 @@ struct PrefillState {
   std::vector<TokenRange> spans;
   std::vector<WorkerNumber> placement;  // a range
   std::vector<RangeState> ranges;
-  std::set<WorkerNumber> involved;  // were given a range or named as the next
-  uint32_t next_range = 0;          // the first that was not given yet
-  uint32_t started_end = 0;         // ranges before it are known to have started
+  std::set<WorkerNumber> involved;         // were given a range or named as the next
+  std::map<WorkerNumber, uint64_t> holds;  // workers that keep latents: of so many tokens
+  uint32_t next_range = 0;                 // the first that was not given yet
+  uint32_t started_end = 0;                // ranges before it are known to have started
   uint32_t ranges_done = 0;
   uint64_t layer_tokens_done = 0;  // sum over ranges of tokens x layers done
   uint64_t tokens_reported = 0;

@@ -38,6 +38,7 @@ void Scheduler::Tick() {
 
   for (auto& [number, prompt] : prompts_) {
     if (prompt.prefill == nullptr) continue;
+    RenewLatents(*prompt.prefill);
     for (auto& [boundary, kept] : prompt.prefill->kept) {
       if (!kept.recovery || now_s - kept.renewed_s < options_.lease_renewal_s) continue;
       kept.renewed_s = now_s;

@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/scheduler/latents.h"
 #include "coordinator/scheduler/scheduler.h"
 
 namespace deltafill::coordinator {
@@ -20,17 +21,22 @@ void Scheduler::AttachWorker(const WorkerProfile& profile) {
 }
 
 // Whether the rest of an attempt depends on a worker: on a range that it has not ended or not been
-// given yet, on a boundary or logits that it still has to deliver, or on a hand-over that it has
-// sent and that may not have arrived, as long as the next range is not done.
+// given yet, on a boundary, a piece of latents or logits that it still has to deliver, or on a
+// hand-over that it has sent and that may not have arrived, as long as the next range is not done.
 bool Scheduler::Needs(const PrefillState& prefill, const WorkerState& worker) const {
   const size_t count = prefill.spans.size();
   for (size_t r = 0; r < count; ++r) {
     if (prefill.placement[r] != worker.profile.number) continue;
     if (!prefill.ranges[r].done) return true;
     const TokenRange& span = prefill.spans[r];
-    const auto pending = prefill.pending.upper_bound(span.first_token);
-    if (pending != prefill.pending.end() && *pending <= span.first_token + span.token_count) {
-      return true;
+    const uint64_t end = span.first_token + span.token_count;
+    for (auto pending = prefill.pending.upper_bound(span.first_token);
+         pending != prefill.pending.end() && *pending <= end; ++pending) {
+      if (prefill.waiting.count(*pending) == 0) return true;
+    }
+    for (uint64_t piece = NextPieceEnd(span.first_token); piece <= end;
+         piece += kLatentPieceTokens) {
+      if (LacksPiece(prefill, piece)) return true;
     }
     const bool last = r + 1 == count;
     if (last && prefill.logits_pending) return true;

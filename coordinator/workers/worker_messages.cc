@@ -1,12 +1,14 @@
 #include "coordinator/workers/worker_messages.h"
 
 #include <bit>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/latent_parts.h"
 #include "proto/worker.pb.h"
 
 namespace deltafill::coordinator {
@@ -23,11 +25,14 @@ void WriteAttempt(const AttemptRef& attempt, v1::AttemptId* out) {
   out->set_attempt(attempt.attempt);
 }
 
+template <typename RepeatedBytes>
+void WriteIds(const std::vector<PartId>& ids, RepeatedBytes* out) {
+  for (const PartId& id : ids) *out->Add() = std::string(id.view());
+}
+
 void WriteStart(const StartState& start, v1::RangeSource* out) {
   if (start.boundary == 0) return out->set_zero(true);
-  for (const PartRef& part : start.parts) {
-    out->mutable_stored()->add_part_ids(std::string(part.id.view()));
-  }
+  WriteIds(IdsWithoutLatents(start.parts), out->mutable_stored()->mutable_part_ids());
 }
 
 void WriteSource(const SourceOrder& source, v1::RangeSource* out) {
@@ -36,9 +41,7 @@ void WriteSource(const SourceOrder& source, v1::RangeSource* out) {
       out->set_zero(true);
       break;
     case SourceOrder::Kind::kStored:
-      for (const PartId& id : source.part_ids) {
-        out->mutable_stored()->add_part_ids(std::string(id.view()));
-      }
+      WriteIds(source.part_ids, out->mutable_stored()->mutable_part_ids());
       break;
     case SourceOrder::Kind::kPeer:
       out->mutable_peer()->set_worker(source.peer);
@@ -66,6 +69,15 @@ void Write(const RangeOrder& order, v1::WorkerCommand* command) {
   }
   run->set_last_logits(order.last_logits);
   run->set_tenant(order.tenant);
+  const LatentOrder& latents = order.latents;
+  if (latents.attempt_end == 0) return;  // no attention layers
+  run->mutable_latents()->set_attempt_start(latents.attempt_start);
+  run->mutable_latents()->set_attempt_end(latents.attempt_end);
+  WriteIds(latents.stored, run->mutable_latents()->mutable_stored_part_ids());
+  run->mutable_latents()->set_next_holds(latents.next_holds);
+  run->mutable_latents()->mutable_piece_ends()->Add(latents.piece_ends.begin(),
+                                                    latents.piece_ends.end());
+  run->mutable_latents()->set_keep(latents.keep);
 }
 
 void Write(const DecodeOrder& order, v1::WorkerCommand* command) {
@@ -75,6 +87,7 @@ void Write(const DecodeOrder& order, v1::WorkerCommand* command) {
   run->set_first_token(work.start.boundary);
   WriteTokens(work.tokens.data(), work.tokens.size(), run->mutable_tokens());
   WriteStart(work.start, run->mutable_source());
+  WriteIds(LatentIds(work.start.parts), run->mutable_latent_part_ids());
   run->set_max_tokens(work.max_tokens);
   run->set_temperature(work.temperature);
   run->set_top_p(work.top_p);
@@ -91,6 +104,7 @@ void Write(const ExportOrder& order, v1::WorkerCommand* command) {
   run->set_first_token(work.start.boundary);
   WriteTokens(work.tokens.data(), work.tokens.size(), run->mutable_tokens());
   WriteStart(work.start, run->mutable_source());
+  WriteIds(LatentIds(work.start.parts), run->mutable_latent_part_ids());
   run->set_tenant(work.tenant);
 }
 
@@ -120,6 +134,15 @@ absl::Status ReadParts(const Parts& parts, std::vector<PartReceipt>* out) {
     receipt.lease_id = part.lease_id();
     out->push_back(receipt);
   }
+  return absl::OkStatus();
+}
+
+absl::Status DeliverPiece(WorkerNumber worker, const v1::LatentPieceStored& message,
+                          Scheduler& scheduler) {
+  std::vector<PartReceipt> part;
+  const std::span<const v1::StoredPart> one(&message.part(), 1);
+  if (absl::Status status = ReadParts(one, &part); !status.ok()) return status;
+  scheduler.OnLatentPieceStored(worker, ReadAttempt(message.attempt()), message.end(), part[0]);
   return absl::OkStatus();
 }
 
@@ -181,6 +204,20 @@ absl::Status ReadShapes(const v1::WorkerModel& model, std::vector<PartHeader>* o
   return absl::OkStatus();
 }
 
+absl::Status ReadLatents(const v1::WorkerModel& model, LatentShape* out) {
+  if (!model.has_latents()) return absl::OkStatus();
+  const v1::LatentShape& shape = model.latents();
+  if (shape.layers().empty() || shape.width() == 0 ||
+      shape.dtype() > uint32_t{static_cast<uint8_t>(PartDType::kF16)}) {
+    return absl::InvalidArgumentError(
+        "hello.model.latents: no layers, no width, or a dtype that is unknown");
+  }
+  out->layers.assign(shape.layers().begin(), shape.layers().end());
+  out->width = shape.width();
+  out->dtype = static_cast<PartDType>(shape.dtype());
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<WorkerProfile> ProfileFromHello(const v1::WorkerHello& hello) {
@@ -206,9 +243,9 @@ absl::StatusOr<WorkerProfile> ProfileFromHello(const v1::WorkerHello& hello) {
   profile.model.eos_ids.assign(model.eos_ids().begin(), model.eos_ids().end());
   profile.model.tokenizer_kind = model.tokenizer_kind();
   profile.model.tokenizer_file = std::make_shared<const std::string>(model.tokenizer_file());
-  if (absl::Status status = ReadShapes(model, &profile.model.state_parts); !status.ok()) {
-    return status;
-  }
+  absl::Status status = ReadShapes(model, &profile.model.state_parts);
+  status.Update(ReadLatents(model, &profile.model.latents));
+  if (!status.ok()) return status;
   return profile;
 }
 
@@ -234,6 +271,8 @@ absl::Status DeliverEvent(WorkerNumber worker, const v1::WorkerEvent& event, Sch
       return absl::OkStatus();
     case v1::WorkerEvent::kBoundaryStored:
       return DeliverStored(worker, event.boundary_stored(), scheduler);
+    case v1::WorkerEvent::kLatentPieceStored:
+      return DeliverPiece(worker, event.latent_piece_stored(), scheduler);
     case v1::WorkerEvent::kLastLogits:
       scheduler.OnLastLogits(worker, ReadAttempt(event.last_logits().attempt()),
                              event.last_logits().values());

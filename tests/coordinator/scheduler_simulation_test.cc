@@ -43,6 +43,7 @@ ClusterSettings RandomSettings(Random& random) {
   settings.strict_hand_over = random.Integer(0, 1) == 1;
   settings.recovery_skip = random.Integer(0, 1) * 0.3;
   settings.stored_loss = random.Integer(0, 2) == 0 ? 0.05 : 0.0;
+  settings.latents = random.Integer(0, 2) == 0;
   settings.scheduler.prompts_running_max = static_cast<uint32_t>(random.Integer(1, 4));
   settings.scheduler.ranges_queued_max = static_cast<uint32_t>(random.Integer(1, 3));
   settings.scheduler.recovery_interval_s = random.Integer(0, 3) == 0 ? 0.0 : 0.3;
@@ -51,6 +52,7 @@ ClusterSettings RandomSettings(Random& random) {
   settings.scheduler.failures_max = 1000;
   if (random.Integer(0, 1) == 1) {
     settings.scheduler.plan.range_tokens = static_cast<uint64_t>(64 * random.Integer(1, 6));
+    if (settings.latents) settings.scheduler.plan.range_tokens *= 4;
   }
   return settings;
 }
@@ -58,14 +60,15 @@ ClusterSettings RandomSettings(Random& random) {
 void SubmitOne(Scenario& scenario) {
   SimulatedCluster& cluster = *scenario.cluster;
   Random& random = cluster.random();
-  const auto size = static_cast<uint64_t>(random.Integer(0, 2) == 0 ? random.Integer(1, 200)
-                                                                    : random.Integer(200, 4000));
+  auto size = static_cast<uint64_t>(random.Integer(0, 2) == 0 ? random.Integer(1, 200)
+                                                              : random.Integer(200, 4000));
+  if (scenario.settings.latents) size *= 4;  // several pieces
   const uint64_t blocks = (size - 1) / 64;
   const uint64_t start =
       random.Integer(0, 3) == 0 ? 64 * static_cast<uint64_t>(random.Integer(0, blocks)) : 0;
   std::vector<uint64_t> boundaries;
   for (uint64_t boundary = start + 64; boundary <= size; boundary += 64) {
-    if (random.Integer(0, 5) == 0) boundaries.push_back(boundary);
+    if (random.Integer(0, scenario.settings.latents ? 20 : 5) == 0) boundaries.push_back(boundary);
   }
   Submitted submitted;
   submitted.work = cluster.MakePrefill(size, boundaries, random.Integer(0, 1) == 1, start);
@@ -132,7 +135,9 @@ void CheckFinished(const Scenario& scenario, const Submitted& prompt) {
   std::vector<uint64_t> stored;
   for (const auto& [boundary, receipt] : record.boundaries) {
     stored.push_back(boundary);
-    EXPECT_EQ(receipt.parts.at(0).id, SimulatedCluster::PartOf(boundary));
+    std::vector<PartId> parts;
+    for (const PartReceipt& part : receipt.parts) parts.push_back(part.id);
+    EXPECT_EQ(parts, scenario.cluster->PartsOf(boundary));
   }
   EXPECT_EQ(stored, prompt.work.boundaries);
   EXPECT_EQ(record.logits, prompt.work.last_logits ? 1 : 0);
@@ -173,7 +178,7 @@ void RunScenario(uint64_t seed) {
   cluster.Run(1e4, true);
   for (const Submitted& prompt : scenario.prompts) {
     CheckFinished(scenario, prompt);
-    for (const auto& [boundary, stored] : prompt.record->boundaries) cluster.ForgetLeases(stored);
+    cluster.ForgetLeases(*prompt.record);
   }
   for (const std::string& fault : cluster.faults()) ADD_FAILURE() << fault;
   EXPECT_TRUE(cluster.OpenLeases().empty()) << cluster.OpenLeases().size() << " leases leaked";

@@ -38,6 +38,11 @@ void PromptRecord::OnBoundaryStored(const StoredBoundary& stored) {
   }
 }
 
+void PromptRecord::OnSharedLeases(const std::vector<uint64_t>& lease_ids) {
+  if (!shared_leases.empty() || finished) faults.push_back("shared leases came late or twice");
+  shared_leases = lease_ids;
+}
+
 void PromptRecord::OnLogits(const std::string& values) {
   if (values.size() != kSimulatedVocabulary * sizeof(float))
     faults.push_back("logits of a wrong size");
@@ -74,7 +79,12 @@ PrefillWork SimulatedCluster::MakePrefill(uint64_t token_count, std::vector<uint
   work.tenant = "default";
   work.tokens = std::make_shared<const std::vector<uint32_t>>(token_count, 1u);
   work.start.boundary = start_boundary;
-  if (start_boundary > 0) work.start.parts = {{PartOf(start_boundary), PartKind::kRecurrent, 1}};
+  if (start_boundary > 0) {
+    for (const PartId& part : PartsOf(start_boundary)) {
+      const bool latent = part != PartOf(start_boundary);
+      work.start.parts.push_back({part, latent ? PartKind::kLatent : PartKind::kRecurrent, 1});
+    }
+  }
   work.boundaries = std::move(boundaries);
   work.last_logits = logits;
   return work;
@@ -121,6 +131,7 @@ WorkerNumber SimulatedCluster::AttachWorker() {
   profile.model.numerics = "simulated";
   profile.model.vocabulary = kSimulatedVocabulary;
   profile.model.layers = settings_.layers;
+  if (settings_.latents) profile.model.latents = {{settings_.layers - 1}, 8, PartDType::kF32};
   profile.costs = settings_.costs;
   profile.range_tokens_max = 1024;
   scheduler_.AttachWorker(profile);
@@ -151,8 +162,13 @@ size_t SimulatedCluster::usable_workers() const {
   return count > dead ? count - dead : 0;
 }
 
-void SimulatedCluster::ForgetLeases(const StoredBoundary& stored) {
-  for (const PartReceipt& part : stored.parts) leases_.erase(part.lease_id);
+void SimulatedCluster::ForgetLeases(const PromptRecord& record) {
+  for (const auto& [boundary, stored] : record.boundaries) {
+    for (const PartReceipt& part : stored.parts) leases_.erase(part.lease_id);
+  }
+  for (uint64_t lease : record.shared_leases) {
+    if (leases_.erase(lease) == 0) Fault("a shared lease was released before its prompt's end");
+  }
 }
 
 void SimulatedCluster::RenewLeases(const std::vector<uint64_t>& lease_ids) {

@@ -4,7 +4,8 @@
 //
 // The workers obey proto/worker.proto: ranges first in, first out, layer by layer; a range with a
 // peer as its source waits at every layer for that layer's boundary state. What they are given is
-// checked as a real worker would notice it: a state must end where the range starts.
+// checked as a real worker would notice it: a state must end where the range starts, and with the
+// latents that it holds, loads and is sent a worker must have those of all tokens before its range.
 #ifndef DELTAFILL_TESTS_COORDINATOR_SIMULATED_CLUSTER_H_
 #define DELTAFILL_TESTS_COORDINATOR_SIMULATED_CLUSTER_H_
 
@@ -39,6 +40,7 @@ struct ClusterSettings {
   bool strict_hand_over = false;  // a sender waits until its receiver has been given the range
   double recovery_skip = 0.0;     // chance that a recovery boundary is skipped
   double stored_loss = 0.0;       // chance that a stored boundary that is read is damaged
+  bool latents = false;           // the last layer is one of attention
 };
 
 // What a prompt's observer has seen.
@@ -46,6 +48,7 @@ struct PromptRecord : PromptObserver {
   void OnPlanned(const PlanSummary& summary, uint32_t attempt_now) override;
   void OnProgress(uint64_t tokens_done, uint32_t attempt_now) override;
   void OnBoundaryStored(const StoredBoundary& stored) override;
+  void OnSharedLeases(const std::vector<uint64_t>& lease_ids) override;
   void OnLogits(const std::string& values) override;
   void OnDecodeReady() override { ++ready; }
   void OnDecodeToken(uint32_t id) override { tokens.push_back(id); }
@@ -56,6 +59,7 @@ struct PromptRecord : PromptObserver {
   uint32_t attempt = 0;
   uint64_t progress = 0;
   std::map<uint64_t, StoredBoundary> boundaries;
+  std::vector<uint64_t> shared_leases;
   int logits = 0;
   int ready = 0;
   std::vector<uint32_t> tokens;
@@ -87,12 +91,15 @@ class SimulatedCluster final : public SchedulerOutput {
   PrefillWork MakePrefill(uint64_t token_count, std::vector<uint64_t> boundaries, bool logits,
                           uint64_t start_boundary) const;
   static PartId PartOf(uint64_t boundary);
+  static PartId PieceOf(uint64_t end);
+  // The parts of a boundary in the order in which a manifest names them.
+  std::vector<PartId> PartsOf(uint64_t boundary) const;
 
   // Everything that went against the protocol or a bound; empty if all is well.
   const std::vector<std::string>& faults() const { return faults_; }
   // Leases that are neither released nor the caller's.
   std::set<uint64_t> OpenLeases() const { return leases_; }
-  void ForgetLeases(const StoredBoundary& stored);
+  void ForgetLeases(const PromptRecord& record);
   const std::map<AttemptRef, std::vector<RangeOrder>>& given() const { return given_; }
   const std::set<std::pair<AttemptRef, uint32_t>>& computed() const { return computed_; }
 
@@ -103,6 +110,11 @@ class SimulatedCluster final : public SchedulerOutput {
 
  private:
   using HandOver = std::tuple<AttemptRef, uint32_t, uint32_t>;  // attempt, range, layer
+
+  struct HandedOn {
+    uint64_t end = 0;           // token at which the state ends
+    uint64_t latents_from = 0;  // latents of [latents_from, end) came with it
+  };
 
   struct SimulatedWorker {
     bool alive = true;
@@ -117,8 +129,9 @@ class SimulatedCluster final : public SchedulerOutput {
     std::set<AttemptRef> abort_sent;  // by the coordinator; received or on its way
     std::set<AttemptRef> aborted;
     std::set<std::pair<AttemptRef, uint32_t>> known;  // ranges it was given
-    std::map<HandOver, uint64_t> mailbox;             // -> token at which the state ends
-    double to_worker_s = 0.0;                         // when the last message on its way arrives
+    std::map<HandOver, HandedOn> mailbox;
+    std::map<AttemptRef, uint64_t> holds;  // latents of so many tokens
+    double to_worker_s = 0.0;              // when the last message on its way arrives
     double to_coordinator_s = 0.0;
   };
 
@@ -132,6 +145,12 @@ class SimulatedCluster final : public SchedulerOutput {
   void FinishLayer(WorkerNumber worker);
   void FinishRange(WorkerNumber worker);
   bool HandOn(WorkerNumber worker, const RangeOrder& order, uint32_t layer);
+  // simulated_latents.cc
+  void CheckLatentOrder(const RangeOrder& order);
+  bool OpenLatents(WorkerNumber worker, const RangeOrder& order);
+  void CloseLatents(WorkerNumber worker, const RangeOrder& order);
+  uint64_t NewLease();
+
   void Save(WorkerNumber worker, const AttemptRef& attempt, const BoundaryOrder& boundary);
   void FailAttempt(WorkerNumber worker, const AttemptRef& attempt, AttemptFailure failure);
   void ReportDrainedIfIdle(WorkerNumber worker);

@@ -59,6 +59,7 @@ void SimulatedCluster::CheckOrder(WorkerNumber number, const RangeOrder& order) 
              BoundaryOf(order.source.part_ids.at(0)) != order.span.first_token) {
     Fault("a stored state of another boundary");
   }
+  if (settings_.latents) CheckLatentOrder(order);
   uint64_t previous = order.span.first_token;
   for (const BoundaryOrder& boundary : order.boundaries) {
     if (boundary.boundary <= previous || boundary.boundary > EndOf(order)) {
@@ -91,6 +92,7 @@ void SimulatedCluster::Receive(WorkerNumber number, const WorkerOrder& order) {
 void SimulatedCluster::Abort(WorkerNumber number, const AttemptRef& attempt) {
   SimulatedWorker& worker = workers_.at(number);
   worker.aborted.insert(attempt);
+  worker.holds.erase(attempt);
   std::erase_if(worker.mailbox,
                 [&](const auto& entry) { return std::get<0>(entry.first) == attempt; });
   if (!worker.queue.empty() && worker.queue.front().attempt == attempt) {
@@ -110,13 +112,21 @@ void SimulatedCluster::Advance(WorkerNumber number) {
     // Under strict hand-over the last layer's state may still have been waiting for its receiver.
     return FinishRange(number);
   }
+  if (worker.layer == 0 && settings_.latents && !OpenLatents(number, order)) return;
   if (order.source.kind == SourceOrder::Kind::kPeer) {
     const auto arrived = worker.mailbox.find({order.attempt, order.range, worker.layer});
     if (arrived == worker.mailbox.end()) return;
-    if (arrived->second != order.span.first_token) Fault("a boundary state of another boundary");
+    if (arrived->second.end != order.span.first_token) Fault("a state of another boundary");
+    if (settings_.latents && worker.layer + 1 == settings_.layers &&
+        arrived->second.latents_from != worker.holds.at(order.attempt)) {
+      Fault("latents that do not go on from those that the worker holds");
+    }
     worker.mailbox.erase(arrived);
-  } else if (worker.layer == 0 && order.source.kind == SourceOrder::Kind::kStored &&
-             settings_.stored_loss > 0 && random_.Uniform(0.0, 1.0) < settings_.stored_loss) {
+  }
+  const bool reads_store =
+      order.source.kind == SourceOrder::Kind::kStored || !order.latents.stored.empty();
+  if (worker.layer == 0 && reads_store && settings_.stored_loss > 0 &&
+      random_.Uniform(0.0, 1.0) < settings_.stored_loss) {
     AttemptFailure failure;
     failure.status = absl::DataLossError("damaged part");
     failure.stored_state_lost = true;
@@ -156,6 +166,7 @@ void SimulatedCluster::FinishRange(WorkerNumber number) {
   SimulatedWorker& worker = workers_.at(number);
   const RangeOrder order = worker.queue.front();
   for (const BoundaryOrder& boundary : order.boundaries) Save(number, order.attempt, boundary);
+  if (settings_.latents) CloseLatents(number, order);
   if (order.last_logits) {
     Report(number, [this, number, order] {
       scheduler_.OnLastLogits(number, order.attempt,
@@ -195,7 +206,8 @@ bool SimulatedCluster::HandOn(WorkerNumber number, const RangeOrder& order, uint
     SimulatedWorker& to = workers_.at(order.next);
     const bool lost = !workers_.at(number).alive && random_.Integer(0, 1) == 0;
     if (to.alive && !lost && to.aborted.count(order.attempt) == 0) {
-      to.mailbox[{order.attempt, order.range + 1, layer}] = EndOf(order);
+      to.mailbox[{order.attempt, order.range + 1, layer}] = {EndOf(order),
+                                                             order.latents.next_holds};
       Advance(order.next);
     }
     ReportDrainedIfIdle(number);
@@ -215,9 +227,10 @@ void SimulatedCluster::Save(WorkerNumber number, const AttemptRef& attempt,
       StoredBoundary stored;
       stored.boundary = boundary.boundary;
       if (!skipped) {
-        const uint64_t lease = ++lease_last_;
-        leases_.insert(lease);
-        stored.parts = {{PartOf(boundary.boundary), PartKind::kRecurrent, 1, lease}};
+        stored.parts = {{PartOf(boundary.boundary), PartKind::kRecurrent, 1, NewLease()}};
+        if (settings_.latents && boundary.boundary % kLatentPieceTokens != 0) {
+          stored.parts.push_back({PieceOf(boundary.boundary), PartKind::kLatent, 1, NewLease()});
+        }
       }
       scheduler_.OnBoundaryStored(number, attempt, stored, skipped);
     });
