@@ -68,6 +68,7 @@ absl::Status ReadMixerKinds(const ConfigSection& root, const ConfigSection& line
   DELTAFILL_TRY(ReadLayerWords(root, "layer_types", config->layers.size(), "linear_attention",
                                "full_attention", &is_full));
   const bool kda_listed = linear.Find("kda_layers") != nullptr;
+  bool has_kda = false;
   const bool listed = kda_listed || linear.Find("full_attn_layers") != nullptr;
   for (int64_t layer = 1; layer <= layers; ++layer) {
     const size_t index = static_cast<size_t>(layer - 1);
@@ -82,7 +83,10 @@ absl::Status ReadMixerKinds(const ConfigSection& root, const ConfigSection& line
                                                      " disagree on layer ", layer));
     }
     config->layers[index].mixer = attends ? MixerKind::kLatentAttention : MixerKind::kKda;
+    has_kda = has_kda || !attends;
   }
+  // A prefix state is a recurrent state first of all.
+  if (!has_kda) return ConfigFault(linear.Name("full_attn_layers"), "leave no layer to KDA");
   return absl::OkStatus();
 }
 

@@ -26,7 +26,7 @@ struct ModelDescription {
   std::vector<TensorDescription> tensors;  // by name
   uint64_t parameters = 0;                 // elements of all tensors
   uint64_t weight_bytes = 0;
-  StateLayout state_layout;  // .bytes: one prefix state
+  StateLayout state_layout;  // .bytes: one prefix state, latents aside
   ModelFingerprint fingerprint;
   std::string tokenizer_kind;  // "" if the directory serves token ids only
 };
