@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
 
@@ -98,6 +99,13 @@ struct EmbeddingParams {
   MutableRows y;                     // [tokens, width]
 };
 
+// Calls of a lane, recorded once and issued again as one. Bound to the lane and to the memory that
+// the calls name; both outlive it.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+};
+
 class Operators {
  public:
   virtual ~Operators() = default;
@@ -127,11 +135,34 @@ class Operators {
   virtual Status CopyFromHost(void* to, const void* host_from, size_t bytes) = 0;
   virtual Status CopyToHost(void* host_to, const void* from, size_t bytes) = 0;
   virtual Status FillZero(void* to, size_t bytes) = 0;
+
+  // Decoding issues the same calls at each step. Calls between BeginRecording and EndRecording are
+  // kept, not run; the same calls must have run on this lane before. Replay issues them all, with
+  // `tokens` in place of those that the recording's one Embedding was given, as many. The bits are
+  // those of the calls themselves. kUnsupported where issuing costs little, and for calls that
+  // cannot be recorded (prefill's rule, latent attention, copies, more than 64 sequences).
+  virtual Status BeginRecording() {
+    return {StatusCode::kUnsupported, "recordings: this backend has none"};
+  }
+  virtual Status EndRecording(std::unique_ptr<Recording>* out) {
+    out->reset();
+    return {StatusCode::kUnsupported, "recordings: this backend has none"};
+  }
+  virtual Status Replay(Recording&, std::span<const uint32_t> /*tokens*/) {
+    return {StatusCode::kUnsupported, "recordings: this backend has none"};
+  }
 };
 
 struct BackendOptions {
   DType compute_dtype = DType::kF32;  // of matrix products; kF32 or kBF16
   std::string isa;                    // "", or "avx2", "avx512": pins the CPU's instruction set
+  int device = 0;                     // of a GPU backend: the CUDA device's index
+};
+
+// Bytes of a backend's memory, as the device reports them: shared with all who use it.
+struct MemoryReport {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
 };
 
 // A device, its memory and what its bits depend on. Thread-safe.
@@ -140,7 +171,8 @@ class Backend {
   virtual ~Backend() = default;
 
   // The backend's share of the numerics id, for instance
-  // "cpu/f32/avx512/onednn-2.6.3/block64/v1": equal strings promise equal bits.
+  // "cpu/f32/avx512/onednn-2.6.3/block64/v1": equal strings promise equal bits. A GPU's names the
+  // algorithms its weights were given, so it is settled, and may be read, once they are made.
   virtual const std::string& numerics() const = 0;
   virtual DType activation_dtype() const = 0;  // of packed activation rows and convolution inputs
   virtual bool is_host_memory() const = 0;  // buffers may be read and written by the host directly
@@ -152,9 +184,33 @@ class Backend {
   virtual Status Allocate(size_t bytes, void** out) = 0;
   virtual void Free(void* buffer) = 0;
 
+  // Host memory that copies to and from the backend's run fastest with (page-locked for a GPU);
+  // 64-byte aligned, not zeroed. Released by FreeHost only.
+  virtual Status AllocateHost(size_t bytes, void** out) {
+    *out = ::operator new (bytes, std::align_val_t{64}, std::nothrow);
+    if (*out != nullptr) return {};
+    return {StatusCode::kResourceExhausted,
+            "host buffer: no memory for " + std::to_string(bytes) + " bytes"};
+  }
+  virtual void FreeHost(void* buffer) { ::operator delete (buffer, std::align_val_t{64}); }
+
+  // kUnsupported where the backend has no memory of its own.
+  virtual Status ReadMemory(MemoryReport* out) {
+    *out = {};
+    return {StatusCode::kUnsupported, "memory report: this backend uses the host's memory"};
+  }
+
   // Converts host weights [out_features, in_features] (row-major) into the backend's form.
   virtual Status NewWeight(const void* host_data, DType dtype, int64_t out_features,
                            int64_t in_features, std::unique_ptr<Weight>* out) = 0;
+
+  // Uniform weights in [-limit, limit), from the seed alone: for benchmarks of shapes that no
+  // checkpoint has. kUnsupported where weights are made on the host anyway.
+  virtual Status NewRandomWeight(uint64_t /*seed*/, float /*limit*/, int64_t /*out_features*/,
+                                 int64_t /*in_features*/, std::unique_ptr<Weight>* out) {
+    out->reset();
+    return {StatusCode::kUnsupported, "random weights: this backend makes none"};
+  }
 
   // From host kv_b_proj weights [heads * (nope_dim + value_dim), rank], row-major.
   virtual Status NewLatentProjection(const void* host_data, DType dtype, const LatentShape& shape,
@@ -165,6 +221,13 @@ class Backend {
 // call pins the whole process to one instruction set; a later call that names another one fails
 // too. kUnsupported: compute_dtype kBF16 on AVX2.
 Status NewCpuBackend(const BackendOptions& options, std::unique_ptr<Backend>* out);
+
+// The CUDA backend, from its shared library libdeltafill_cuda.so: DELTAFILL_CUDA_LIBRARY names it,
+// or it is beside the executable, in ../lib from there, or where the loader looks. bf16 only.
+// kUnsupported: the library is not found or was built from another version of these headers, or
+// there is no CUDA device of compute capability 8.0 or later (any error of the driver counts as
+// none). kInvalidArgument: options.compute_dtype is not kBF16, or options.device is out of range.
+Status NewCudaBackend(const BackendOptions& options, std::unique_ptr<Backend>* out);
 
 }  // namespace deltafill::kernels
 

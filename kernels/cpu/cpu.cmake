@@ -54,7 +54,7 @@ add_library(deltafill_kernels STATIC
   cpu/validate.cc
   cpu/weight.cc)
 target_link_libraries(deltafill_kernels
-  PUBLIC deltafill_kernels_interface
+  PUBLIC deltafill_kernels_interface deltafill_cuda_loader
   PRIVATE ${HWY_LIBRARY} ${DNNL_LIBRARY} ${GOMP_LIBRARY} Threads::Threads)
 target_include_directories(deltafill_kernels SYSTEM PRIVATE ${HWY_INCLUDE_DIR} ${DNNL_INCLUDE_DIR})
 # Run-time dispatch picks AVX2 or AVX-512; the baseline that remains is refused by NewCpuBackend.

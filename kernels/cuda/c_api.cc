@@ -1,10 +1,34 @@
-// The C ABI for callers that cannot include the headers: benchmarks in Python.
+// The C ABI: how the static core opens the backend, and a kernel for callers that cannot include
+// the headers (benchmarks in Python).
+#include "kernels/cuda/c_api.h"
+
 #include <cuda_runtime.h>
 
 #include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
 #include <vector>
 
+#include "kernels/cuda/backend.h"
 #include "kernels/cuda/forward.h"
+
+extern "C" int deltafill_cuda_backend_open(const char* interface_id,
+                                           const deltafill::kernels::BackendOptions* options,
+                                           std::unique_ptr<deltafill::kernels::Backend>* out,
+                                           char* message, int64_t message_size) {
+  using namespace deltafill::kernels;
+  Status status;
+  if (std::strcmp(interface_id, cuda::kInterfaceId) != 0) {
+    status = {StatusCode::kUnsupported,
+              std::string("the library was built from other headers: it has interface ") +
+                  cuda::kInterfaceId + ", the program " + interface_id};
+  } else {
+    status = cuda::CudaBackend::Open(*options, out);
+  }
+  std::snprintf(message, static_cast<size_t>(message_size), "%s", status.message().c_str());
+  return static_cast<int>(status.code());
+}
 
 // KDA forward over one packed batch: bf16 contiguous rows q, k, v, f [rows, heads*128], beta
 // [rows, heads] (a logit), fp32 a_log [heads], dt_bias [heads*128] or null; o like v;

@@ -79,13 +79,12 @@ ChainInputs MakeChainInputs(const DeltaRuleForwardParams& params) {
   return chain;
 }
 
-Status ReserveCommon(const ForwardPlan& plan, const DeltaRuleShape& shape, int groups_per_cta,
-                     ForwardWorkspace* workspace, cudaStream_t stream) {
-  if (Status s = workspace->slots.Reserve(plan.slots * SlotBytes(shape.key_dim), stream); !s.ok()) {
-    return s;
-  }
-  const size_t exact = size_t{3} * kBlockRows * shape.key_dim * sizeof(float);
-  return workspace->exact_rows.Reserve(exact * plan.ctas * groups_per_cta, stream);
+Status Reserve(const ForwardPlan& plan, const DeltaRuleShape& shape, ForwardWorkspace* workspace,
+               cudaStream_t stream) {
+  const ForwardBytes bytes = WorkspaceOf(plan, shape);
+  if (Status s = workspace->slots.Reserve(bytes.slots, stream); !s.ok()) return s;
+  if (Status s = workspace->exact_rows.Reserve(bytes.exact_rows, stream); !s.ok()) return s;
+  return workspace->carried.Reserve(bytes.carried, stream);
 }
 
 template <int K>
@@ -106,11 +105,7 @@ Status RunPortable(const DeltaRuleForwardParams& params, const ForwardPlan& plan
   const size_t spans = descriptions.Add(MakeSpans(params));
   const size_t targets = descriptions.Add(MakeTargets(params));
   if (Status s = descriptions.Upload(&workspace->descriptions, stream); !s.ok()) return s;
-  if (Status s = ReserveCommon(plan, shape, 1, workspace, stream); !s.ok()) return s;
-  int64_t most_items = 0;
-  for (const WavePlan& wave : plan.waves) most_items = std::max(most_items, wave.items);
-  const size_t state = size_t{4} * shape.value_dim * shape.key_dim;
-  if (Status s = workspace->carried.Reserve(state * most_items, stream); !s.ok()) return s;
+  if (Status s = Reserve(plan, shape, workspace, stream); !s.ok()) return s;
 
   uint8_t* base = workspace->descriptions.as<uint8_t>();
   PortablePrepareParams prepare;
@@ -168,9 +163,7 @@ Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
                                                  tuning.prepare_only ? 0xFF : 0);
   const size_t tickets = descriptions.AddFilled(streams.size() * sizeof(uint32_t), 0);
   if (Status s = descriptions.Upload(&workspace->descriptions, stream); !s.ok()) return s;
-  if (Status s = ReserveCommon(plan, params.shape, 2, workspace, stream); !s.ok()) {
-    return s;
-  }
+  if (Status s = Reserve(plan, params.shape, workspace, stream); !s.ok()) return s;
   uint8_t* base = workspace->descriptions.as<uint8_t>();
   RingParams ring;
   ring.in = MakeBlockInputs(params.shape, params.in);

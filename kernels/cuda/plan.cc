@@ -108,6 +108,18 @@ ForwardPlan PlanForward(const DeltaRuleShape& shape, SequenceOffsets offsets,
   return plan;
 }
 
+ForwardBytes WorkspaceOf(const ForwardPlan& plan, const DeltaRuleShape& shape) {
+  const int groups_per_cta = plan.path == ForwardPath::kRing ? 2 : 1;
+  const size_t exact = size_t{3} * kBlockRows * static_cast<size_t>(shape.key_dim) * sizeof(float);
+  ForwardBytes bytes;
+  bytes.slots = static_cast<size_t>(plan.slots * SlotBytes(shape.key_dim));
+  bytes.exact_rows = exact * static_cast<size_t>(plan.ctas * groups_per_cta);
+  int64_t most_items = 0;
+  for (const WavePlan& wave : plan.waves) most_items = std::max(most_items, wave.items);
+  bytes.carried = size_t{4} * static_cast<size_t>(most_items * shape.value_dim * shape.key_dim);
+  return bytes;
+}
+
 std::string ForwardPlan::ToString() const {
   std::ostringstream out;
   out << (path == ForwardPath::kRing ? "ring" : "portable") << " ctas=" << ctas

@@ -3,6 +3,7 @@
 #ifndef DELTAFILL_KERNELS_CUDA_PLAN_H_
 #define DELTAFILL_KERNELS_CUDA_PLAN_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -76,6 +77,16 @@ Status CheckOffsets(SequenceOffsets offsets);
 // Expects checked params.
 ForwardPlan PlanForward(const DeltaRuleShape& shape, SequenceOffsets offsets,
                         const DeviceTraits& device, const ForwardTuning& tuning = {});
+
+// What a plan's launch needs beside the descriptions of its items (some 100 bytes an item and
+// checkpoint); does not grow with tokens.
+struct ForwardBytes {
+  size_t slots = 0;
+  size_t exact_rows = 0;
+  size_t carried = 0;
+  size_t total() const { return slots + exact_rows + carried; }
+};
+ForwardBytes WorkspaceOf(const ForwardPlan& plan, const DeltaRuleShape& shape);
 
 }  // namespace deltafill::kernels::cuda
 

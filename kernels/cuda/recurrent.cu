@@ -12,7 +12,6 @@ namespace {
 constexpr int kWarps = 8;
 
 constexpr int kWarpRows = 4, kCtaRows = kWarps * kWarpRows;  // rows of V
-constexpr int kInlineBatch = 256;  // state addresses that fit beside the other parameters
 
 struct StepKernelParams {
   BlockInputs in;
@@ -21,7 +20,7 @@ struct StepKernelParams {
   __nv_bfloat16* o = nullptr;
   int64_t o_stride = 0;
   int value_dim = 0;
-  float* inline_states[kInlineBatch];
+  float* inline_states[kStepInlineBatch];
 };
 
 // A CTA for 32 rows of one head of one sequence; the state's loads are issued before anything else.
@@ -159,7 +158,7 @@ Status DeltaRuleStep(const DeltaRuleStepParams& params, DeviceBuffer* state_poin
   p.o = static_cast<__nv_bfloat16*>(params.o.data);
   p.o_stride = params.o.row_stride;
   p.value_dim = params.shape.value_dim;
-  if (params.batch <= kInlineBatch) {
+  if (params.batch <= kStepInlineBatch) {
     std::copy(params.states, params.states + params.batch, p.inline_states);
   } else {
     const size_t bytes = static_cast<size_t>(params.batch) * sizeof(float*);

@@ -11,6 +11,9 @@
 
 namespace deltafill::kernels::cuda {
 
+// State addresses that travel with the launch.
+inline constexpr int kStepInlineBatch = 256;
+
 // One token for each sequence; states are updated in place. A sequence's bits do not depend on the
 // batch. `state_pointers` holds the states' addresses on the device.
 Status DeltaRuleStep(const DeltaRuleStepParams& params, DeviceBuffer* state_pointers,

@@ -12,8 +12,11 @@
 
 namespace deltafill::kernels::cuda {
 
-// `descriptions` holds the sequences' places on the device. Channels are a multiple of 8; rows are
-// aligned to 16 bytes.
+// Sequences whose places travel with the launch.
+inline constexpr int kShortConvInlineSequences = 64;
+
+// `descriptions` holds the sequences' places on the device where they are many. Channels are a
+// multiple of 8; rows are aligned to 16 bytes.
 Status ShortConv(const ShortConvParams& params, DeviceBuffer* descriptions, cudaStream_t stream);
 Status ConvTail(const ConvTailParams& params, cudaStream_t stream);
 

@@ -23,12 +23,18 @@ struct ConvSequence {
 struct ConvKernelParams {
   DeviceRows x;
   const float* weight = nullptr;
-  const ConvSequence* sequences = nullptr;
+  const ConvSequence* sequences = nullptr;  // or nullptr: inline_sequences
   int sequence_count = 0;
   __nv_bfloat16* y = nullptr;
   int64_t y_stride = 0;
   int64_t channels = 0;
+  ConvSequence inline_sequences[kShortConvInlineSequences];
+
+  __device__ __forceinline__ const ConvSequence& At(int i) const {
+    return sequences ? sequences[i] : inline_sequences[i];
+  }
 };
+static_assert(sizeof(ConvKernelParams) <= 4096);
 
 struct Channels8 {
   float x[8];
@@ -61,13 +67,13 @@ __device__ __forceinline__ const ConvSequence& SequenceOfRun(const ConvKernelPar
   int low = 0, high = p.sequence_count - 1;
   while (low < high) {
     const int middle = (low + high + 1) / 2;
-    if (p.sequences[middle].first_run <= run) {
+    if (p.At(middle).first_run <= run) {
       low = middle;
     } else {
       high = middle - 1;
     }
   }
-  return p.sequences[low];
+  return p.At(low);
 }
 
 __device__ __forceinline__ float Silu(float x) {
@@ -122,7 +128,7 @@ __global__ void __launch_bounds__(256) ConvKernel(const __grid_constant__ ConvKe
 
 // After the rows, so that a tail may be read and written in the same place.
 __global__ void TailKernel(const __grid_constant__ ConvKernelParams p) {
-  const ConvSequence sequence = p.sequences[blockIdx.x];
+  const ConvSequence sequence = p.At(blockIdx.x);
   const int64_t channel = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * 8;
   if (channel >= p.channels || sequence.tail_out == nullptr) return;
   Channels8 rows[kConvTailRows];
@@ -183,18 +189,22 @@ Status ShortConv(const ShortConvParams& params, DeviceBuffer* descriptions, cuda
     if (params.tails_out) host[i].tail_out = params.tails_out[i];
     runs += (host[i].rows + kRunRows - 1) / kRunRows;
   }
-  const size_t bytes = host.size() * sizeof(ConvSequence);
-  if (Status s = descriptions->Reserve(bytes, stream); !s.ok()) return s;
-  if (Status s = FromCuda(cudaMemcpyAsync(descriptions->as<void>(), host.data(), bytes,
-                                          cudaMemcpyHostToDevice, stream),
-                          "cudaMemcpyAsync");
-      !s.ok()) {
-    return s;
-  }
   ConvKernelParams p;
   p.x = MakeDeviceRows(params.x);
   p.weight = params.weight;
-  p.sequences = descriptions->as<ConvSequence>();
+  if (sequences <= kShortConvInlineSequences) {
+    std::copy(host.begin(), host.end(), p.inline_sequences);
+  } else {
+    const size_t bytes = host.size() * sizeof(ConvSequence);
+    if (Status s = descriptions->Reserve(bytes, stream); !s.ok()) return s;
+    if (Status s = FromCuda(cudaMemcpyAsync(descriptions->as<void>(), host.data(), bytes,
+                                            cudaMemcpyHostToDevice, stream),
+                            "cudaMemcpyAsync");
+        !s.ok()) {
+      return s;
+    }
+    p.sequences = descriptions->as<ConvSequence>();
+  }
   p.sequence_count = sequences;
   p.y = static_cast<__nv_bfloat16*>(params.y.data);
   p.y_stride = params.y.row_stride;

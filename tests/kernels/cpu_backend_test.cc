@@ -43,6 +43,27 @@ TEST_F(CpuBackendTest, InstructionSetsThatAreNotToBeHadAreRefused) {
   ExpectInvalid(NewCpuBackend({.compute_dtype = DType::kF16}, &other), "compute_dtype: 2");
 }
 
+// What a backend in the host's memory answers where only a GPU has something of its own.
+TEST_F(CpuBackendTest, HostMemoryIsOrdinaryAndNothingIsRecorded) {
+  for (size_t bytes : {0, 1, 100000}) {
+    void* buffer = nullptr;
+    ASSERT_STATUS_OK(backend_->AllocateHost(bytes, &buffer));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer) % 64, 0u);
+    std::memset(buffer, 1, bytes);
+    backend_->FreeHost(buffer);
+  }
+  backend_->FreeHost(nullptr);
+  MemoryReport report;
+  ExpectStatus(backend_->ReadMemory(&report), StatusCode::kUnsupported, "memory report");
+  std::unique_ptr<Recording> recording;
+  const auto lane = Lane(1);
+  ExpectStatus(lane->BeginRecording(), StatusCode::kUnsupported, "recordings");
+  ExpectStatus(lane->EndRecording(&recording), StatusCode::kUnsupported, "recordings");
+  std::unique_ptr<Weight> weight;
+  ExpectStatus(backend_->NewRandomWeight(1, 1.0f, 8, 8, &weight), StatusCode::kUnsupported,
+               "random weights");
+}
+
 TEST_F(CpuBackendTest, MemoryIsAlignedAndCopied) {
   void* buffer = nullptr;
   for (size_t bytes : {0, 1, 63, 100000}) {

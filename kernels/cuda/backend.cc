@@ -1,0 +1,164 @@
+#include "kernels/cuda/backend.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/check_operators.h"
+#include "kernels/cuda/latent_plan.h"
+#include "kernels/cuda/latent_projection.h"
+
+namespace deltafill::kernels::cuda {
+namespace {
+
+Status WithSize(Status status, size_t bytes) {
+  (void)cudaGetLastError();  // a failed allocation leaves nothing behind
+  return {status.code(), status.message() + " (" + std::to_string(bytes) + " bytes)"};
+}
+
+}  // namespace
+
+Status CudaBackend::Open(const BackendOptions& options, std::unique_ptr<Backend>* out) {
+  if (Status s = CheckOptions(options); !s.ok()) return s;
+  if (Status s = SelectDevice(options.device); !s.ok()) return s;
+  std::unique_ptr<CudaBackend> backend(new CudaBackend);
+  CudaDevice& device = *backend->device_;
+  device.index = options.device;
+  if (Status s = ReadDeviceTraits(&device.traits); !s.ok()) return s;
+  if (device.traits.major < 8) {
+    return {StatusCode::kUnsupported,
+            "no CUDA device: device " + std::to_string(options.device) +
+                " has compute capability " + std::to_string(device.traits.major) + "." +
+                std::to_string(device.traits.minor) + ", and 8.0 or later is needed"};
+  }
+  if (Status s = device.library.Open(); !s.ok()) return s;
+  backend->NameNumerics();
+  *out = std::move(backend);
+  return {};
+}
+
+Status CudaBackend::Enter() const {
+  return FromCuda(cudaSetDevice(device_->index), "cudaSetDevice");
+}
+
+void CudaBackend::NameNumerics() {
+  const std::lock_guard<std::mutex> lock(mutex_);  // the last to come names all choices
+  const DeviceTraits& traits = device_->traits;
+  numerics_ = CudaNumericsName(traits.major, traits.minor, traits.multiprocessors,
+                               device_->library.version(), products_.choices());
+}
+
+Status CudaBackend::NewOperators(int threads, std::unique_ptr<Operators>* out) {
+  if (threads < 1) {
+    return InvalidArgument("threads: " + std::to_string(threads) + " is not at least 1");
+  }
+  return CudaOperators::Create(device_, out);
+}
+
+Status CudaBackend::Allocate(size_t bytes, void** out) {
+  if (Status s = Enter(); !s.ok()) return s;
+  if (Status s = FromCuda(cudaMalloc(out, std::max<size_t>(bytes, 1)), "cudaMalloc"); !s.ok()) {
+    return WithSize(std::move(s), bytes);
+  }
+  return {};
+}
+
+void CudaBackend::Free(void* buffer) {
+  if (buffer != nullptr && Enter().ok()) (void)cudaFree(buffer);
+}
+
+Status CudaBackend::AllocateHost(size_t bytes, void** out) {
+  if (Status s = Enter(); !s.ok()) return s;
+  // Usable from every device.
+  const cudaError_t error = cudaHostAlloc(out, std::max<size_t>(bytes, 1), cudaHostAllocPortable);
+  if (Status s = FromCuda(error, "cudaHostAlloc"); !s.ok()) return WithSize(std::move(s), bytes);
+  return {};
+}
+
+void CudaBackend::FreeHost(void* buffer) {
+  if (buffer != nullptr && Enter().ok()) (void)cudaFreeHost(buffer);
+}
+
+Status CudaBackend::ReadMemory(MemoryReport* out) {
+  if (Status s = Enter(); !s.ok()) return s;
+  return FromCuda(cudaMemGetInfo(&out->free_bytes, &out->total_bytes), "cudaMemGetInfo");
+}
+
+Status CudaBackend::TakeUpload(std::unique_ptr<WeightUpload>* out) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!uploads_.empty()) {
+      *out = std::move(uploads_.back());
+      uploads_.pop_back();
+      return {};
+    }
+  }
+  *out = std::make_unique<WeightUpload>();
+  return (*out)->Create();
+}
+
+void CudaBackend::GiveUpload(std::unique_ptr<WeightUpload> upload) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  uploads_.push_back(std::move(upload));
+}
+
+template <typename Fill>
+Status CudaBackend::MakeWeight(int64_t out_features, int64_t in_features, Fill fill,
+                               std::unique_ptr<Weight>* out) {
+  if (Status s = Enter(); !s.ok()) return s;
+  std::unique_ptr<WeightUpload> upload;
+  if (Status s = TakeUpload(&upload); !s.ok()) return s;
+  auto weight = std::make_unique<CudaWeight>(out_features, in_features);
+  if (Status s = weight->Reserve(upload->stream()); !s.ok()) return s;
+  if (Status s = fill(*upload, weight->rows_to_fill()); !s.ok()) return s;
+  std::shared_ptr<const ProductSet> products;
+  if (Status s =
+          products_.Get(weight->rows(), out_features, in_features, upload->stream(), &products);
+      !s.ok()) {
+    return s;
+  }
+  weight->SetProducts(std::move(products));
+  GiveUpload(std::move(upload));
+  NameNumerics();
+  *out = std::move(weight);
+  return {};
+}
+
+Status CudaBackend::NewWeight(const void* host_data, DType dtype, int64_t out_features,
+                              int64_t in_features, std::unique_ptr<Weight>* out) {
+  if (Status s = CheckWeight(host_data, dtype, out_features, in_features); !s.ok()) return s;
+  const auto fill = [&](WeightUpload& upload, void* rows) {
+    return upload.Copy(host_data, dtype, out_features * in_features, rows);
+  };
+  return MakeWeight(out_features, in_features, fill, out);
+}
+
+Status CudaBackend::NewRandomWeight(uint64_t seed, float limit, int64_t out_features,
+                                    int64_t in_features, std::unique_ptr<Weight>* out) {
+  // Nothing but the pointer of a host weight is missing.
+  if (Status s = CheckWeight(&seed, DType::kBF16, out_features, in_features); !s.ok()) return s;
+  const auto fill = [&](WeightUpload& upload, void* rows) {
+    const cudaError_t filled =
+        FillUniform(rows, out_features * in_features, seed, limit, upload.stream());
+    if (Status s = FromCuda(filled, "random weights"); !s.ok()) return s;
+    return FromCuda(cudaStreamSynchronize(upload.stream()), "random weights");
+  };
+  return MakeWeight(out_features, in_features, fill, out);
+}
+
+Status CudaBackend::NewLatentProjection(const void* host_data, DType dtype,
+                                        const LatentShape& shape,
+                                        std::unique_ptr<LatentProjection>* out) {
+  if (Status s = CheckLatentShape(shape); !s.ok()) return s;
+  std::unique_ptr<Weight> weight;
+  const int64_t rows = int64_t{shape.heads} * (shape.nope_dim + shape.value_dim);
+  if (Status s = NewWeight(host_data, dtype, rows, shape.rank, &weight); !s.ok()) return s;
+  *out = std::make_unique<CudaLatentProjection>(shape, std::move(weight));
+  return {};
+}
+
+std::string CudaBackend::ProductReport() const {
+  std::string report;
+  for (const ProductChoice& choice : products_.choices()) report += choice.ToString() + "\n";
+  return report;
+}
+
+}  // namespace deltafill::kernels::cuda

@@ -1,0 +1,29 @@
+// What the latent attention kernels serve; shared by plans and kernels.
+#ifndef DELTAFILL_KERNELS_CUDA_LATENT_LIMITS_H_
+#define DELTAFILL_KERNELS_CUDA_LATENT_LIMITS_H_
+
+#include <cstdint>
+
+#include "kernels/latent_attention.h"
+
+namespace deltafill::kernels::cuda {
+
+inline constexpr int kLatentStepRankMax = 512;
+inline constexpr int kLatentStepRopeMax = 64;
+inline constexpr int64_t kLatentTokensMax = int64_t{1} << 30;
+
+// Keys of a part of a decoding step, at an absolute position: how a sum is cut depends on the
+// position alone.
+inline constexpr int64_t kLatentPartTokens = 1024;
+static_assert(kLatentPageTokens % kLatentPartTokens == 0);
+
+// The padded dims of the prefill kernel that serves the shape; zeros if there is none.
+struct LatentInstance {
+  int query_dim = 0;
+  int value_dim = 0;
+};
+LatentInstance LatentInstanceFor(const LatentShape& shape);
+
+}  // namespace deltafill::kernels::cuda
+
+#endif  // DELTAFILL_KERNELS_CUDA_LATENT_LIMITS_H_

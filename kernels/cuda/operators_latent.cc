@@ -1,0 +1,185 @@
+// Latent attention of a lane: pages to kernels, chunk by chunk.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/latent.h"
+#include "kernels/cuda/latent_plan.h"
+#include "kernels/cuda/latent_projection.h"
+#include "kernels/cuda/operators.h"
+
+namespace deltafill::kernels::cuda {
+namespace {
+
+constexpr float kLog2E = 1.44269504088896341f;
+
+using Bf16 = __nv_bfloat16;
+
+Status AsCudaProjection(const LatentProjection* projection, const CudaLatentProjection** out) {
+  if (projection == nullptr) return InvalidArgument("projection: is null");
+  *out = dynamic_cast<const CudaLatentProjection*>(projection);
+  if (*out != nullptr) return {};
+  return InvalidArgument("projection: was not made by a CUDA backend");
+}
+
+Bf16* RowOf(const LatentSequence& sequence, int64_t token, int64_t width) {
+  Bf16* const page =
+      static_cast<Bf16*>(sequence.pages[static_cast<size_t>(token / kLatentPageTokens)]);
+  return page + token % kLatentPageTokens * width;
+}
+
+template <typename T>
+Status UploadTo(const std::vector<T>& values, DeviceBuffer* buffer, cudaStream_t stream) {
+  const size_t bytes = values.size() * sizeof(T);
+  if (Status s = buffer->Reserve(bytes, stream); !s.ok()) return s;
+  return FromCuda(
+      cudaMemcpyAsync(buffer->as<void>(), values.data(), bytes, cudaMemcpyHostToDevice, stream),
+      "cudaMemcpyAsync");
+}
+
+}  // namespace
+
+Status CudaOperators::LatentAppend(const LatentAppendParams& params) {
+  if (Status s = Enter(); !s.ok()) return s;
+  if (Status s = CheckLatentAppend(params); !s.ok()) return s;
+  LatentAppendKernelParams kernel;
+  kernel.x = static_cast<const Bf16*>(params.x.data);
+  kernel.x_stride = params.x.row_stride;
+  kernel.norm_weight = params.norm_weight;
+  kernel.eps = params.eps;
+  kernel.rank = params.rank;
+  kernel.rope_dim = params.rope_dim;
+  const int64_t width = params.rank + params.rope_dim;
+  for (size_t i = 0; i < params.sequences.size(); ++i) {
+    const LatentSequence& sequence = params.sequences[i];
+    for (int64_t row = params.offsets[i]; row < params.offsets[i + 1]; row += kernel.run.rows) {
+      const int64_t token = sequence.first_token + row - params.offsets[i];
+      const int64_t left_of_page = kLatentPageTokens - token % kLatentPageTokens;
+      kernel.run = {row, std::min(left_of_page, params.offsets[i + 1] - row),
+                    RowOf(sequence, token, width)};
+      const cudaError_t launched = LaunchLatentAppend(kernel, stream_.get());
+      if (Status s = FromCuda(launched, "latent append"); !s.ok()) return s;
+    }
+  }
+  return {};
+}
+
+Status CudaOperators::AttendSequence(const LatentPrefillParams& params, size_t index,
+                                     const CudaLatentProjection& projection) {
+  const LatentShape& shape = projection.shape();
+  const LatentSequence& sequence = params.sequences[index];
+  const int64_t first_row = params.offsets[index], rows = params.offsets[index + 1] - first_row;
+  const int64_t columns = projection.weight().out_features();
+  const std::vector<LatentChunk> chunks = PlanLatentChunks(sequence.first_token, rows);
+  const size_t chunk_rows = static_cast<size_t>(chunks[0].end);
+  LatentWorkspace& w = latent_;
+  const size_t expanded_bytes = chunk_rows * static_cast<size_t>(columns) * sizeof(Bf16);
+  if (Status s = w.expanded.Reserve(expanded_bytes, stream_.get()); !s.ok()) return s;
+  if (chunks.size() > 1) {
+    const size_t states =
+        static_cast<size_t>((rows + kBlockTokens - 1) / kBlockTokens * kBlockTokens * shape.heads);
+    const size_t padded = static_cast<size_t>(LatentInstanceFor(shape).value_dim);
+    if (Status s = w.sums.Reserve(states * padded * 4, stream_.get()); !s.ok()) return s;
+    if (Status s = w.softmax.Reserve(states * sizeof(float2), stream_.get()); !s.ok()) return s;
+  }
+  LatentChunkParams kernel;
+  kernel.shape = shape;
+  kernel.scale_log2 = LatentScale(shape) * kLog2E;
+  kernel.expanded = w.expanded.as<Bf16>();
+  kernel.q = static_cast<const Bf16*>(params.q.data) + first_row * params.q.row_stride;
+  kernel.q_stride = params.q.row_stride;
+  kernel.o = static_cast<Bf16*>(params.o.data) + first_row * params.o.row_stride;
+  kernel.o_stride = params.o.row_stride;
+  kernel.rows = rows;
+  kernel.first_token = sequence.first_token;
+  kernel.sums = w.sums.as<float>();
+  kernel.softmax = w.softmax.as<float2>();
+  for (const LatentChunk& chunk : chunks) {
+    const int64_t width = shape.LatentWidth();
+    kernel.latents = RowOf(sequence, chunk.begin, width);
+    kernel.chunk_begin = chunk.begin;
+    kernel.chunk_end = chunk.end;
+    kernel.first_panel = chunk.first_panel;
+    // A token's keys and values are those of its own latent, whatever the chunk.
+    MatMulParams expand;
+    expand.rows = chunk.end - chunk.begin;
+    if (Status s = Multiply(expand, projection.weight(), {kernel.latents, DType::kBF16, width},
+                            {w.expanded.as<void>(), DType::kBF16, columns}, false);
+        !s.ok()) {
+      return s;
+    }
+    const cudaError_t launched = LaunchLatentChunk(kernel, stream_.get());
+    if (Status s = FromCuda(launched, "latent prefill"); !s.ok()) return s;
+  }
+  return {};
+}
+
+Status CudaOperators::LatentPrefill(const LatentPrefillParams& params) {
+  const CudaLatentProjection* projection = nullptr;
+  if (Status s = Enter(); !s.ok()) return s;
+  if (Status s = AsCudaProjection(params.projection, &projection); !s.ok()) return s;
+  if (Status s = CheckLatentPrefill(params, projection->shape()); !s.ok()) return s;
+  for (size_t i = 0; i < params.sequences.size(); ++i) {
+    if (params.offsets[i + 1] == params.offsets[i]) continue;
+    if (Status s = AttendSequence(params, i, *projection); !s.ok()) return s;
+  }
+  return {};
+}
+
+Status CudaOperators::LatentStep(const LatentStepParams& params) {
+  const CudaLatentProjection* projection = nullptr;
+  if (Status s = Enter(); !s.ok()) return s;
+  if (Status s = RefuseInRecording("latent step"); !s.ok()) return s;
+  if (Status s = AsCudaProjection(params.projection, &projection); !s.ok()) return s;
+  const LatentShape& shape = projection->shape();
+  if (Status s = CheckLatentStep(params, shape); !s.ok()) return s;
+  std::vector<int64_t> positions;
+  for (const LatentSequence& sequence : params.sequences) positions.push_back(sequence.first_token);
+  LatentStepKernelParams kernel;
+  kernel.shape = shape;
+  kernel.scale_log2 = LatentScale(shape) * kLog2E;
+  kernel.kv_b = static_cast<const Bf16*>(projection->weight().rows());
+  kernel.q = static_cast<const Bf16*>(params.q.data);
+  kernel.q_stride = params.q.row_stride;
+  kernel.o = static_cast<Bf16*>(params.o.data);
+  kernel.o_stride = params.o.row_stride;
+  const cudaStream_t stream = stream_.get();
+  const size_t heads = static_cast<size_t>(shape.heads);
+  const int64_t width = shape.LatentWidth();
+  for (const LatentStepGroup& group : PlanLatentStep(positions)) {
+    std::vector<LatentPart> parts;
+    std::vector<int32_t> part_begin = {0};
+    for (int64_t i = group.first; i < group.first + group.count; ++i) {
+      const int64_t end = positions[static_cast<size_t>(i)] + 1;
+      for (int64_t token = 0; token < end; token += kLatentPartTokens) {
+        parts.push_back({RowOf(params.sequences[static_cast<size_t>(i)], token, width),
+                         static_cast<int32_t>(std::min(kLatentPartTokens, end - token)),
+                         static_cast<int32_t>(i)});
+      }
+      part_begin.push_back(static_cast<int32_t>(parts.size()));
+    }
+    LatentWorkspace& w = latent_;
+    if (Status s = UploadTo(parts, &w.parts, stream); !s.ok()) return s;
+    if (Status s = UploadTo(part_begin, &w.part_begin, stream); !s.ok()) return s;
+    const size_t queries = static_cast<size_t>(group.count * width) * heads * sizeof(float);
+    const size_t states = parts.size() * heads;
+    if (Status s = w.queries.Reserve(queries, stream); !s.ok()) return s;
+    if (Status s = w.sums.Reserve(states * static_cast<size_t>(shape.rank) * 4, stream); !s.ok()) {
+      return s;
+    }
+    if (Status s = w.softmax.Reserve(states * sizeof(float2), stream); !s.ok()) return s;
+    kernel.first_sequence = static_cast<int>(group.first);
+    kernel.sequences = static_cast<int>(group.count);
+    kernel.parts = w.parts.as<LatentPart>();
+    kernel.part_begin = w.part_begin.as<int32_t>();
+    kernel.part_count = static_cast<int>(parts.size());
+    kernel.queries = w.queries.as<float>();
+    kernel.averages = w.sums.as<float>();
+    kernel.softmax = w.softmax.as<float2>();
+    if (Status s = FromCuda(LaunchLatentStep(kernel, stream), "latent step"); !s.ok()) return s;
+  }
+  return {};
+}
+
+}  // namespace deltafill::kernels::cuda

@@ -1,0 +1,238 @@
+// A dense KDA model with random weights on the CUDA backend, through the operator interface alone:
+// prefill of a long prompt in ranges, and decoding.
+//
+//   model_walk_bench prefill TOKENS RANGE [LAYERS HIDDEN HEADS]   tokens/s, MFU, time by operator
+//   model_walk_bench decode STEPS BATCH [LAYERS HIDDEN HEADS]     steps/s, bytes/s
+//   model_walk_bench products                                     rates of products by shape
+//
+// MFU counts matrix products only, against an 8,192-cubed product measured in the same run.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "tests/bench/walk_timing.h"
+
+namespace deltafill::test {
+namespace {
+
+using kernels::DType;
+
+struct Opened {
+  std::unique_ptr<kernels::Backend> backend;
+  std::unique_ptr<kernels::Operators> lane;
+  size_t free_at_start = 0;
+
+  Opened() {
+    Must(kernels::NewCudaBackend({.compute_dtype = DType::kBF16}, &backend));
+    Must(backend->NewOperators(1, &lane));
+    free_at_start = FreeBytes();
+  }
+  size_t FreeBytes() {
+    kernels::MemoryReport report;
+    Must(backend->ReadMemory(&report));
+    return report.free_bytes;
+  }
+};
+
+// Seconds a product takes, of many issued one after the other.
+double ProductSeconds(Opened* opened, const kernels::Weight& weight, int64_t rows, bool decode) {
+  const int64_t in = weight.in_features(), out = weight.out_features();
+  Random random(3);
+  const std::vector<uint16_t> values = ToBf16Bits(Bf16Normal(&random, rows * in));
+  const BackendBuffer x(opened->backend.get(), values.size() * 2);
+  const BackendBuffer y(opened->backend.get(), static_cast<size_t>(rows * out) * 2);
+  Must(opened->lane->CopyFromHost(x.as<void>(), values.data(), x.bytes()));
+  const kernels::MatMulParams params = {.x = {x.as<void>(), DType::kBF16, in},
+                                        .weight = &weight,
+                                        .y = {y.as<void>(), DType::kBF16, out},
+                                        .rows = rows,
+                                        .step = decode};
+  const auto run = [&](int count) {
+    for (int i = 0; i < count; ++i) Must(opened->lane->MatMul(params));
+    Must(opened->lane->Synchronize());
+  };
+  run(5);
+  const double once = std::max(1e-6, [&] {
+    const double start = SecondsNow();
+    run(5);
+    return (SecondsNow() - start) / 5;
+  }());
+  const int count = std::clamp(static_cast<int>(0.1 / once), 5, 2000);
+  const double start = SecondsNow();
+  run(count);
+  return (SecondsNow() - start) / count;
+}
+
+std::unique_ptr<kernels::Weight> RandomWeight(Opened* opened, int64_t out, int64_t in) {
+  Random random(4);
+  const std::vector<uint16_t> bits = ToBf16Bits(Bf16Normal(&random, out * in, 0.02));
+  std::unique_ptr<kernels::Weight> weight;
+  Must(opened->backend->NewWeight(bits.data(), DType::kBF16, out, in, &weight));
+  return weight;
+}
+
+double MatrixRate(Opened* opened) {
+  const auto weight = RandomWeight(opened, 8192, 8192);
+  return 2.0 * 8192 * 8192 * 8192 / ProductSeconds(opened, *weight, 8192, false);
+}
+
+void BenchProducts() {
+  Opened opened;
+  std::printf("| out, in | rows | us | TFLOP/s | weight TB/s |\n|---|---|---|---|---|\n");
+  const int64_t shapes[][2] = {{6144, 2048},  {2048, 2048}, {272, 2048}, {2048, 128},
+                               {11264, 2048}, {2048, 5632}, {8192, 8192}};
+  for (const auto& [out, in] : shapes) {
+    const auto weight = RandomWeight(&opened, out, in);
+    const auto report = [&, out = out, in = in](int64_t rows, bool decode) {
+      const double seconds = ProductSeconds(&opened, *weight, rows, decode);
+      std::printf("| %ld, %ld | %ld%s | %.1f | %.0f | %.2f |\n", out, in, rows,
+                  decode ? " decode" : "", seconds * 1e6,
+                  2e-12 * static_cast<double>(rows * out * in) / seconds,
+                  2e-12 * static_cast<double>(out * in) / seconds);
+      std::fflush(stdout);
+    };
+    for (int64_t rows : {1, 16, 64}) report(rows, true);
+    for (int64_t rows : {1, 64, 256, 1024, 2048, 4096, 16384}) report(rows, false);
+  }
+  std::printf("numerics %s\n", opened.backend->numerics().c_str());
+}
+
+std::vector<uint32_t> RandomTokens(int64_t count, int64_t vocabulary) {
+  Random random(9);
+  std::vector<uint32_t> tokens;
+  for (int64_t i = 0; i < count; ++i) {
+    tokens.push_back(static_cast<uint32_t>(random.Integer(0, vocabulary - 1)));
+  }
+  return tokens;
+}
+
+void PrefillAll(WalkLane* lane, const std::vector<uint32_t>& tokens, int64_t range, float* state) {
+  for (size_t first = 0; first < tokens.size(); first += static_cast<size_t>(range)) {
+    const size_t count = std::min(static_cast<size_t>(range), tokens.size() - first);
+    lane->Prefill(std::span(tokens).subspan(first, count), first == 0 ? nullptr : state, state);
+  }
+  Must(lane->operators().Synchronize());
+}
+
+void BenchPrefill(const WalkShape& shape, int64_t token_count, int64_t range) {
+  Opened opened;
+  const double matrix_rate = MatrixRate(&opened);
+  const double start_load = SecondsNow();
+  const LayerWalk walk(opened.backend.get(), shape, 1);
+  std::printf("weights: %.2f GB in %.1f s; matrix rate %.0f TFLOP/s\n", shape.WeightBytes() * 1e-9,
+              SecondsNow() - start_load, matrix_rate * 1e-12);
+  WalkLane lane(&walk, range);
+  const BackendBuffer state(opened.backend.get(), static_cast<size_t>(shape.StateFloats()) * 4);
+  const std::vector<uint32_t> tokens = RandomTokens(token_count, shape.vocabulary);
+  const size_t warm = std::min(tokens.size(), static_cast<size_t>(2 * range));
+  PrefillAll(&lane, {tokens.begin(), tokens.begin() + static_cast<int64_t>(warm)}, range,
+             state.as<float>());
+  const double start = SecondsNow();
+  PrefillAll(&lane, tokens, range, state.as<float>());
+  const double seconds = SecondsNow() - start;
+  const double flops = shape.ProductFlops() * static_cast<double>(token_count);
+  std::printf("prefill of %ld tokens in ranges of %ld: %.3f s, %.0f tokens/s, MFU %.1f %%\n",
+              token_count, range, seconds, static_cast<double>(token_count) / seconds,
+              100.0 * flops / seconds / matrix_rate);
+  std::printf("memory in use: %.2f GB, weights %.2f GB\n",
+              static_cast<double>(opened.free_at_start - opened.FreeBytes()) * 1e-9,
+              shape.WeightBytes() * 1e-9);
+
+  TimedOperators timed(&lane.operators());
+  lane.Redirect(&timed);
+  const size_t sampled = std::min(tokens.size(), static_cast<size_t>(8 * range));
+  const double timed_start = SecondsNow();
+  PrefillAll(&lane, {tokens.begin(), tokens.begin() + static_cast<int64_t>(sampled)}, range,
+             state.as<float>());
+  const double timed_seconds = SecondsNow() - timed_start;
+  std::printf("| operator (%zu tokens, each call waited for) | ms | %% |\n|---|---|---|\n",
+              sampled);
+  for (const auto& [name, spent] : timed.seconds()) {
+    std::printf("| %s | %.2f | %.1f |\n", name.c_str(), spent * 1e3, 100.0 * spent / timed_seconds);
+  }
+  std::printf("numerics %s\n", opened.backend->numerics().c_str());
+}
+
+void BenchDecode(const WalkShape& shape, int64_t steps, int64_t batch) {
+  Opened opened;
+  const LayerWalk walk(opened.backend.get(), shape, 1);
+  WalkLane lane(&walk, batch);
+  std::vector<BackendBuffer> states;
+  std::vector<float*> pointers;
+  for (int64_t i = 0; i < batch; ++i) {
+    states.emplace_back(opened.backend.get(), static_cast<size_t>(shape.StateFloats()) * 4);
+    Must(opened.lane->FillZero(states.back().as<void>(), states.back().bytes()));
+    pointers.push_back(states.back().as<float>());
+  }
+  Must(opened.lane->Synchronize());
+  const BackendBuffer logits(opened.backend.get(),
+                             static_cast<size_t>(batch * shape.vocabulary) * 4);
+  const std::vector<uint32_t> tokens = RandomTokens(batch, shape.vocabulary);
+  const auto issue = [&] {
+    lane.Decode(tokens, pointers);
+    lane.Logits(batch, true, logits.as<float>());
+  };
+  issue();
+  Must(lane.operators().Synchronize());
+  std::unique_ptr<kernels::Recording> recording;
+  Must(lane.operators().BeginRecording());
+  issue();
+  Must(lane.operators().EndRecording(&recording));
+  const double bytes = shape.WeightBytes() +
+                       8.0 * static_cast<double>(shape.StateFloats()) * static_cast<double>(batch);
+  for (const bool replays : {false, true}) {
+    const auto run = [&](int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        if (replays) {
+          Must(lane.operators().Replay(*recording, tokens));
+        } else {
+          issue();
+        }
+        Must(lane.operators().Synchronize());
+      }
+    };
+    run(5);
+    const double start = SecondsNow();
+    run(steps);
+    const double step = (SecondsNow() - start) / static_cast<double>(steps);
+    std::printf(
+        "decode, batch %ld%s: %.3f ms a step, %.0f tokens/s, %.2f TB/s of weights and "
+        "states\n",
+        batch, replays ? ", replayed" : "", step * 1e3, static_cast<double>(batch) / step,
+        bytes / step * 1e-12);
+  }
+}
+
+int Main(int argc, char** argv) {
+  WalkShape shape = {
+      .layers = 24, .heads = 16, .hidden = 2048, .intermediate = 5632, .vocabulary = 32000};
+  if (argc > 4) shape.layers = std::atoi(argv[4]);
+  if (argc > 5) shape.hidden = std::atol(argv[5]);
+  if (argc > 6) shape.heads = std::atoi(argv[6]);
+  if (argc == 2 && std::strcmp(argv[1], "products") == 0) {
+    BenchProducts();
+  } else if (argc >= 4 && std::strcmp(argv[1], "prefill") == 0) {
+    BenchPrefill(shape, std::atol(argv[2]), std::atol(argv[3]));
+  } else if (argc >= 4 && std::strcmp(argv[1], "decode") == 0) {
+    BenchDecode(shape, std::atol(argv[2]), std::atol(argv[3]));
+  } else {
+    std::fprintf(stderr,
+                 "usage: model_walk_bench prefill TOKENS RANGE | decode STEPS BATCH | "
+                 "products\n");
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace deltafill::test
+
+int main(int argc, char** argv) {
+  try {
+    return deltafill::test::Main(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "model_walk_bench: %s\n", error.what());
+    return 1;
+  }
+}

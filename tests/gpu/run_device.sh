@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Builds, checks and times the CUDA backend on a machine with a card, nvcc and GoogleTest; needs no
+# network. Usage: run_device.sh LOG_FOLDER [STEP...], steps: build tests sanitizer bench (all).
+# A failed step does not stop the others. Writes LOG_FOLDER/{build,tests,sanitizer,bench}.log and
+# summary.txt, and ends within DELTAFILL_DEVICE_SECONDS (530): what no longer fits is left out and
+# said so. Exits 1 if anything failed.
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 2
+out=$(mkdir -p "${1:?LOG_FOLDER}" && cd "$1" && pwd) || exit 2
+shift
+steps=${*:-build tests sanitizer bench}
+build=${DELTAFILL_DEVICE_BUILD:-build/kernels-only}
+export DELTAFILL_TEST_GPU=required
+deadline=$((SECONDS + ${DELTAFILL_DEVICE_SECONDS:-530}))
+failures=0
+: >"$out/summary.txt"
+
+say() { echo "$*" | tee -a "$out/summary.txt"; }
+
+# check LOG SECONDS NAME COMMAND...: runs a command and adds its line to the summary.
+check() {
+  local log=$out/$1.log limit=$2 name=$3 left status start=$SECONDS
+  shift 3
+  left=$((deadline - SECONDS))
+  if ((left < 5)); then
+    say "LEFT OUT $name: no time left"
+    failures=$((failures + 1))
+    return
+  fi
+  printf '\n===== %s: %s\n' "$name" "$*" >>"$log"
+  local mark
+  mark=$(wc -l <"$log")
+  timeout -k 5 "$((limit < left ? limit : left))" "$@" >>"$log" 2>&1
+  status=$?
+  local counts
+  counts=$(tail -n "+$mark" "$log" | grep -oE '^\[  (PASSED|SKIPPED|FAILED)  ?\] [0-9]+ test' |
+    tr -s ' ' | sort -u | paste -sd' ' -)
+  if ((status != 0)) || [[ $counts == *SKIPPED* ]]; then
+    failures=$((failures + 1))
+    say "FAILED $name: status $status, $((SECONDS - start)) s $counts"
+    tail -n "+$mark" "$log" | grep -E 'FAILED|Failure|rror' | head -8 >>"$out/summary.txt"
+  else
+    say "ok $name: $((SECONDS - start)) s $counts"
+  fi
+}
+
+bench() { check bench "$@"; }
+tool() { # tool NAME TOOL TEST FILTER
+  check sanitizer 70 "$1" compute-sanitizer --tool "$2" --error-exitcode 9 --print-limit 20 \
+    "$build/bin/$3" "--gtest_filter=$4"
+}
+
+run_build() {
+  check build 60 configure cmake --preset kernels-only -B "$build"
+  check build 300 build cmake --build "$build" -j "$(nproc)"
+}
+
+# What tells most comes first.
+run_tests() {
+  for name in products_test backend_test backend_rows_test layer_walk_test latent_test \
+    row_operators_test recurrent_test forward_test forward_bits_test forward_large_test; do
+    check tests 100 "gpu_$name" "$build/bin/gpu_$name"
+  done
+  check tests 30 cuda_loader_test "$build/bin/cuda_loader_test"
+}
+
+run_sanitizer() {
+  tool "memcheck rows" memcheck gpu_backend_rows_test '*'
+  tool "memcheck backend" memcheck gpu_backend_test '*Errors*:*Outlive*:*Aligned*'
+  tool "memcheck latent" memcheck gpu_latent_test '*Values*'
+  tool "racecheck latent" racecheck gpu_latent_test '*Values*'
+  tool "racecheck rows" racecheck gpu_backend_rows_test '*Embedding*:*SwiGlu*'
+  tool "synccheck ring" synccheck gpu_forward_bits_test '*RunTwice/ring*'
+  tool "racecheck ring" racecheck gpu_forward_bits_test '*RunTwice/ring_bounded'
+}
+
+run_bench() {
+  local walk=$build/bin/model_walk_bench
+  bench 60 "prefill 262,144" "$walk" prefill 262144 4096
+  bench 60 "prefill 1,048,576" "$walk" prefill 1048576 8192
+  bench 40 "decode, batch 1" "$walk" decode 100 1
+  bench 40 "decode, batch 64" "$walk" decode 100 64
+  bench 60 "products" "$walk" products
+  bench 30 "delta rule" "$build/bin/kda_forward_bench" 1x8192x32 1x131072x32 1x131072x16
+  bench 30 "rows" "$build/bin/kda_rows_bench"
+  grep -hE '^(prefill|decode|memory|weights|numerics)' "$out/bench.log" >>"$out/summary.txt"
+}
+
+nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv,noheader \
+  >>"$out/summary.txt" 2>&1
+git log -1 --format='commit %h' >>"$out/summary.txt" 2>&1
+for step in $steps; do "run_$step"; done
+say "$failures failures, $SECONDS s"
+((failures == 0))

@@ -1,0 +1,209 @@
+// Plans of matrix products and the checks of their params, without a device.
+#include "kernels/cuda/product_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "kernels/cuda/check_operators.h"
+#include "kernels/cuda/plan.h"
+
+namespace deltafill::kernels::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr ProductMode kModes[] = {ProductMode::kPrefill, ProductMode::kDecode};
+
+TEST(ProductPlanTest, CallsCoverEveryRowOnce) {
+  for (const ProductMode mode : kModes) {
+    for (int64_t rows : {1, 63, 64, 65, 300, 16384, 16385, 1048576}) {
+      int64_t covered = 0;
+      while (covered < rows) {
+        const int64_t call = NextCallRows(mode, rows - covered);
+        ASSERT_GE(call, 1);
+        const size_t row_class = RowClassOf(mode, call);
+        EXPECT_LE(call, RowClassAt(mode, row_class).rows_max);
+        if (row_class > 0) {
+          EXPECT_GT(call, RowClassAt(mode, row_class - 1).rows_max);
+        }
+        covered += call;
+      }
+      EXPECT_EQ(covered, rows);
+    }
+  }
+}
+
+TEST(ProductPlanTest, ClassesAscendAndAreTunedForRowsOfTheirOwn) {
+  for (const ProductMode mode : kModes) {
+    int64_t before = 0;
+    for (size_t i = 0; i < RowClassCount(mode); ++i) {
+      const RowClass row_class = RowClassAt(mode, i);
+      EXPECT_GT(row_class.rows_max, before);
+      EXPECT_EQ(RowClassOf(mode, row_class.tuned_rows), i);
+      before = row_class.rows_max;
+    }
+  }
+}
+
+TEST(ProductPlanTest, PrefillNeverSplitsSums) {
+  ProductAlgorithm algorithm;
+  EXPECT_TRUE(IsAllowed(algorithm, ProductMode::kPrefill));
+  EXPECT_TRUE(IsAllowed(algorithm, ProductMode::kDecode));
+  algorithm.split_k = 4;
+  for (uint32_t reduction : {0u, 1u, 2u, 4u}) {
+    algorithm.reduction = reduction;
+    EXPECT_FALSE(IsAllowed(algorithm, ProductMode::kPrefill)) << reduction;
+    // Parts are summed in fp32 (2), not in place (1) or in y's dtype (4).
+    EXPECT_EQ(IsAllowed(algorithm, ProductMode::kDecode), reduction == 2) << reduction;
+  }
+  algorithm.split_k = -1;  // the library's own choice, run by run
+  EXPECT_FALSE(IsAllowed(algorithm, ProductMode::kDecode));
+  algorithm = {};
+  algorithm.reduction = 1;
+  EXPECT_FALSE(IsAllowed(algorithm, ProductMode::kPrefill));
+}
+
+TEST(ProductPlanTest, ProbeTriesEveryClassThatItsRowsReach) {
+  for (const ProductMode mode : kModes) {
+    for (int64_t out : {1, 16, 272, 2048, 18432, 163840, 1 << 24}) {
+      const ProbePlan plan = PlanProbe(mode, out);
+      ASSERT_EQ(plan.calls.size(), RowClassCount(mode));
+      EXPECT_GE(plan.rows, std::min(kProbeRowsMin, RowClassAt(mode, 0).rows_max));
+      EXPECT_LE(plan.rows * out, std::max(kProbeElements + 2 * out, (kProbeRowsMin + 1) * out));
+      int64_t before = 0;
+      for (size_t i = 0; i < plan.calls.size(); ++i) {
+        EXPECT_EQ(plan.calls[i].empty(), plan.rows <= before);
+        std::set<int64_t> places;
+        for (const ProbeCall& call : plan.calls[i]) {
+          EXPECT_GE(call.first_row, 0);
+          EXPECT_LE(call.first_row + call.rows, plan.rows);
+          EXPECT_EQ(RowClassOf(mode, call.rows), i);
+          places.insert(call.first_row % 64);
+        }
+        // Unless the class's calls are the whole probe, a row is seen at several places.
+        if (plan.rows > 2 * RowClassAt(mode, i).rows_max) {
+          EXPECT_GE(places.size(), 3u);
+        }
+        before = RowClassAt(mode, i).rows_max;
+      }
+    }
+  }
+}
+
+ProductChoice Choice(int64_t out, std::vector<ProductAlgorithm> algorithms) {
+  return {out, 2048, DType::kBF16, ProductMode::kPrefill, std::move(algorithms)};
+}
+
+TEST(ProductPlanTest, DigestIsOfWhatIsChosenNotOfItsOrder) {
+  const ProductAlgorithm plain = {66, 20, 1, 0, 0, 0, 36, 0, 3};
+  const ProductChoice a = Choice(2048, {plain, plain}), b = Choice(6144, {plain});
+  EXPECT_EQ(DigestOf({a, b}), DigestOf({b, a, b}));
+  EXPECT_NE(DigestOf({a, b}), DigestOf({a}));
+  std::set<std::string> digests = {DigestOf({b})};
+  for (int field = 0; field < 9; ++field) {
+    ProductAlgorithm other = plain;
+    other.id += field == 0;
+    other.tile += field == 1;
+    other.split_k += field == 2;
+    other.reduction += field == 3;
+    other.swizzling += field == 4;
+    other.custom_option += field == 5;
+    other.stages += field == 6;
+    other.inner_shape += field == 7;
+    other.cluster_shape += field == 8;
+    EXPECT_TRUE(digests.insert(DigestOf({Choice(6144, {other})})).second) << field;
+  }
+  ProductChoice wide = b;
+  wide.y_dtype = DType::kF32;
+  EXPECT_TRUE(digests.insert(DigestOf({wide})).second);
+  wide.mode = ProductMode::kDecode;
+  EXPECT_TRUE(digests.insert(DigestOf({wide})).second);
+}
+
+TEST(ProductPlanTest, NumericsNameSaysWhatBitsDependOn) {
+  const std::string name = CudaNumericsName(9, 0, 132, 130100, {Choice(64, {{}})});
+  EXPECT_EQ(name, "cuda/bf16/sm_90x132/cublaslt-130100/products-" + DigestOf({Choice(64, {{}})}) +
+                      "/block64/v1");
+  EXPECT_EQ(DigestOf({}).size(), 16u);
+}
+
+TEST(ProductPlanTest, WorkspaceFollowsThePlan) {
+  DeltaRuleShape shape;
+  shape.heads = shape.value_heads = 32;
+  shape.key_dim = shape.value_dim = 128;
+  const std::vector<int64_t> offsets = {0, 1 << 20};
+  const ForwardPlan ring = PlanForward(shape, offsets, {9, 0, 132, 232448});
+  // 32 streams of 10 slots of 65 KiB, and 3 x 64 x 128 floats for each of 264 groups.
+  EXPECT_EQ(WorkspaceOf(ring, shape).slots, size_t{320} * 65 * 1024);
+  EXPECT_EQ(WorkspaceOf(ring, shape).exact_rows, size_t{264} * 3 * 64 * 128 * 4);
+  EXPECT_EQ(WorkspaceOf(ring, shape).carried, 0u);
+  const ForwardPlan portable = PlanForward(shape, offsets, {8, 9, 76, 101376});
+  EXPECT_EQ(WorkspaceOf(portable, shape).carried, size_t{32} * 128 * 128 * 4);
+  EXPECT_LT(WorkspaceOf(portable, shape).total(), size_t{300} << 20);
+}
+
+// A valid call; each test breaks one field.
+struct Product {
+  alignas(16) uint16_t rows[64] = {};
+  MatMulParams params;
+  Product() {
+    params.x = {rows, DType::kBF16, 64};
+    params.y = {rows, DType::kBF16, 32};
+    params.rows = 3;
+  }
+  Status Check() const { return CheckMatMul(params, 32, 64); }
+};
+
+TEST(CudaOperatorChecksTest, MatMul) {
+  EXPECT_TRUE(Product().Check().ok());
+  Product call;
+  call.params.y.dtype = DType::kF32;
+  EXPECT_TRUE(call.Check().ok());
+  call.params.x.dtype = DType::kF32;
+  EXPECT_EQ(call.Check().code(), StatusCode::kUnsupported);
+  EXPECT_THAT(call.Check().message(), HasSubstr("x.dtype"));
+  call = Product();
+  call.params.x.row_stride = 63;
+  EXPECT_THAT(call.Check().message(), HasSubstr("x.row_stride: 63 is less than the width 64"));
+  call = Product();
+  call.params.y.data = nullptr;
+  EXPECT_THAT(call.Check().message(), HasSubstr("y.data: is null"));
+  call.params.rows = 0;
+  EXPECT_TRUE(call.Check().ok());
+  call.params.rows = -1;
+  EXPECT_THAT(call.Check().message(), HasSubstr("rows: -1 is not in [0, "));
+}
+
+TEST(CudaOperatorChecksTest, WeightsAndOptions) {
+  const float values[64] = {};
+  EXPECT_TRUE(CheckWeight(values, DType::kF32, 4, 16).ok());
+  EXPECT_THAT(CheckWeight(values, DType::kF32, 4, 12).message(),
+              HasSubstr("in_features: 12 is not a multiple of 8"));
+  EXPECT_THAT(CheckWeight(nullptr, DType::kF32, 4, 16).message(), HasSubstr("host_data: is null"));
+  EXPECT_THAT(CheckWeight(values, DType::kF32, 0, 16).message(), HasSubstr("out_features: 0"));
+  EXPECT_TRUE(CheckOptions({.compute_dtype = DType::kBF16}).ok());
+  EXPECT_THAT(CheckOptions({}).message(), HasSubstr("compute_dtype: 0"));
+}
+
+TEST(CudaOperatorChecksTest, EmbeddingAndSwiGlu) {
+  alignas(16) uint16_t rows[64] = {};
+  const uint32_t tokens[] = {0, 7, 8};
+  EmbeddingParams embedding = {nullptr, tokens, {rows, DType::kBF16, 16}};
+  EXPECT_TRUE(CheckEmbedding(embedding, 9, 16).ok());
+  EXPECT_THAT(CheckEmbedding(embedding, 8, 16).message(), HasSubstr("tokens[2]: 8 is not below"));
+  embedding.y.data = rows + 1;
+  EXPECT_THAT(CheckEmbedding(embedding, 9, 16).message(), HasSubstr("y: rows are not aligned"));
+  const ConstRows in = {rows, DType::kBF16, 16};
+  SwiGluParams swiglu = {in, in, {rows, DType::kBF16, 16}, 2, 16};
+  EXPECT_TRUE(CheckSwiGlu(swiglu).ok());
+  swiglu.width = 12;
+  EXPECT_THAT(CheckSwiGlu(swiglu).message(), HasSubstr("width: 12 is not a multiple of 8"));
+  EXPECT_THAT(CheckCopy(nullptr, rows, 2).message(), HasSubstr("to: is null"));
+  EXPECT_TRUE(CheckCopy(nullptr, nullptr, 0).ok());
+}
+
+}  // namespace
+}  // namespace deltafill::kernels::cuda

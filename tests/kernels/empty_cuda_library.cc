@@ -1,0 +1,2 @@
+// A library without the CUDA backend's entry.
+extern "C" int deltafill_cuda_nothing() { return 0; }
