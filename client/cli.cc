@@ -21,6 +21,9 @@ void AddServer(CLI::App* verb, ServerOptions* server) {
       ->envname("DELTAFILL_TENANT");
   verb->add_option("--token-file", server->token_file, "File with the bearer token")
       ->envname("DELTAFILL_TOKEN_FILE");
+  verb->add_option("--tls-ca", server->tls_ca_file,
+                   "Talk TLS; PEM file with the authority that signed the service's certificate")
+      ->envname("DELTAFILL_TLS_CA");
   verb->add_option("--timeout-s", server->timeout_s, "Deadline of the call in seconds; 0: none")
       ->check(CLI::NonNegativeNumber);
   verb->add_flag("--json", server->json, "One JSON object as the last line of standard output");
@@ -252,15 +255,24 @@ void AddStoreRole(CLI::App* verb, StoreRoleOptions* store) {
                    "Bytes of parts kept, for instance 200G; 0: unlimited");
 }
 
+// Serving clients: of serve and coordinator.
+template <typename Options>
+void AddClientPort(CLI::App* verb, Options* options) {
+  verb->add_option("--listen", options->listen, "Client port")->capture_default_str();
+  verb->add_option("--credentials", options->credentials_file,
+                   "Tokens and tenants; needed to listen beyond loopback");
+  verb->add_option("--tls-certificate", options->tls_certificate,
+                   "PEM certificate chain: serve TLS");
+  verb->add_option("--tls-key", options->tls_key, "PEM private key of the certificate");
+}
+
 void AddServe(CLI::App* app, Chosen* chosen) {
   CLI::App* verb = nullptr;
   auto* options = AddVerb(app, "serve", "All roles in one process", &RunServe, chosen, &verb);
   AddCompute(verb, &options->compute);
   AddScheduling(verb, &options->scheduling);
   AddStoreRole(verb, &options->store);
-  verb->add_option("--listen", options->listen, "Client port")->capture_default_str();
-  verb->add_option("--credentials", options->credentials_file,
-                   "Tokens and tenants; needed to listen beyond loopback");
+  AddClientPort(verb, options);
   verb->add_option("--workers", options->workers, "Workers in this process")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
@@ -271,12 +283,10 @@ void AddRoles(CLI::App* app, Chosen* chosen) {
   auto* coordinator = AddVerb(app, "coordinator", "Front API, planner and scheduler",
                               &RunCoordinator, chosen, &verb);
   AddScheduling(verb, &coordinator->scheduling);
-  verb->add_option("--listen", coordinator->listen, "Client port")->capture_default_str();
+  AddClientPort(verb, coordinator);
   verb->add_option("--worker-listen", coordinator->worker_listen, "Port that workers attach to")
       ->capture_default_str();
   verb->add_option("--store", coordinator->store_address, "State store, host:port")->required();
-  verb->add_option("--credentials", coordinator->credentials_file,
-                   "Tokens and tenants; needed to listen beyond loopback");
 
   auto* worker = AddVerb(app, "worker", "Runs ranges of prompts", &RunWorker, chosen, &verb);
   AddCompute(verb, &worker->compute);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 
 namespace deltafill::client {
 namespace {
@@ -28,17 +29,34 @@ const char* CodeName(grpc::StatusCode code) {
   return code >= 0 && code <= grpc::UNAUTHENTICATED ? kNames[code] : "UNKNOWN";
 }
 
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 }  // namespace
 
 Connection::Connection(const ServerOptions& options) : options_(options) {
+  auto credentials = grpc::InsecureChannelCredentials();
+  if (!options.tls_ca_file.empty()) {
+    authorities_ = ReadFile(options.tls_ca_file);
+    grpc::SslCredentialsOptions tls;
+    tls.pem_root_certs = authorities_;
+    credentials = grpc::SslCredentials(tls);
+  }
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
-  channel_ =
-      grpc::CreateCustomChannel(options.server, grpc::InsecureChannelCredentials(), arguments);
+  channel_ = grpc::CreateCustomChannel(options.server, credentials, arguments);
   stub_ = v1::PrefillService::NewStub(channel_);
 }
 
 bool Connection::Prepare(grpc::ClientContext* context) const {
+  // gRPC would fall back to the system's authorities.
+  if (!options_.tls_ca_file.empty() && authorities_.empty()) {
+    std::fprintf(stderr, "deltafill: --tls-ca %s: cannot be read or is empty\n",
+                 options_.tls_ca_file.c_str());
+    return false;
+  }
   if (options_.timeout_s > 0) {
     context->set_deadline(std::chrono::system_clock::now() +
                           std::chrono::milliseconds(int64_t(options_.timeout_s * 1000)));

@@ -28,6 +28,7 @@ class Connection {
 
  private:
   ServerOptions options_;
+  std::string authorities_;  // PEM; "": no TLS
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::PrefillService::Stub> stub_;
 };

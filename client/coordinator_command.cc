@@ -25,8 +25,9 @@ int RunCoordinator(const CoordinatorOptions& options) {
   absl::StatusOr<ListeningServer> workers = Listen(
       options.worker_listen, (*scheduling)->worker_service(), coordinator::kWorkerMessageBytesMax);
   if (!workers.ok()) return FailRole("--worker-listen", workers.status());
-  auto front = coordinator::StartFrontServer({options.listen, *std::move(resolver)}, **store,
-                                             *(*scheduling)->engine());
+  auto front = coordinator::StartFrontServer(
+      {options.listen, *std::move(resolver), {options.tls_certificate, options.tls_key}}, **store,
+      *(*scheduling)->engine());
   if (!front.ok()) return FailRole("--listen", front.status());
   coordinator::LogNotice(absl::StrCat("workers attach on ", workers->address));
   WaitForTermination();

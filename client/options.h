@@ -13,9 +13,10 @@ inline constexpr char kDefaultAddress[] = "127.0.0.1:7450";
 // Every verb that talks to a service.
 struct ServerOptions {
   std::string server = kDefaultAddress;
-  std::string tenant;      // sent as `deltafill-tenant` metadata if not empty
-  std::string token_file;  // its contents are sent as a bearer token if not empty
-  double timeout_s = 0;    // 0: no deadline
+  std::string tenant;       // sent as `deltafill-tenant` metadata if not empty
+  std::string token_file;   // its contents are sent as a bearer token if not empty
+  std::string tls_ca_file;  // PEM; "": no TLS
+  double timeout_s = 0;     // 0: no deadline
   bool json = false;
 };
 
@@ -161,6 +162,8 @@ struct ServeOptions {
   StoreRoleOptions store;
   std::string listen = kDefaultAddress;
   std::string credentials_file;
+  std::string tls_certificate;  // PEM files; both or none
+  std::string tls_key;
   int workers = 1;
 };
 
@@ -170,6 +173,8 @@ struct CoordinatorOptions {
   std::string worker_listen = "127.0.0.1:7451";
   std::string store_address;
   std::string credentials_file;
+  std::string tls_certificate;  // PEM files; both or none
+  std::string tls_key;
 };
 
 struct WorkerOptions {

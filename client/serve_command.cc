@@ -87,6 +87,9 @@ int RunServe(const ServeOptions& options) {
   if (!resolver.ok()) return FailRole("--credentials", resolver.status());
   const absl::Status reachable = CheckAddress(options.listen, resolver->get());
   if (!reachable.ok()) return FailRole("--listen", reachable);
+  const coordinator::TlsFiles tls{options.tls_certificate, options.tls_key};
+  const absl::Status encrypted = coordinator::LoadServerCredentials(tls).status();
+  if (!encrypted.ok()) return FailRole("--tls-certificate, --tls-key", encrypted);
   absl::StatusOr<worker::ServedModel> served = LoadServedModel(options.compute);
   if (!served.ok()) return FailRole("--model", served.status());
   absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(options.store);
@@ -99,7 +102,7 @@ int RunServe(const ServeOptions& options) {
   if (!workers.ok()) return FailRole("workers", workers.status());
   const absl::Status attached = WaitAttached(*workers);
   if (!attached.ok()) return FailRole("workers", attached);
-  auto front = coordinator::StartFrontServer({options.listen, *std::move(resolver)}, **store,
+  auto front = coordinator::StartFrontServer({options.listen, *std::move(resolver), tls}, **store,
                                              *(*scheduling)->engine());
   if (!front.ok()) return FailRole("--listen", front.status());
   const worker::WorkerProfile& profile = workers->front()->profile();

@@ -26,6 +26,7 @@ add_library(deltafill_front STATIC
   front/publish.cc
   front/request_check.cc
   front/server_description.cc
+  front/server_tls.cc
   front/service.cc
   front/state_access.cc
   front/state_latents.cc

@@ -30,10 +30,13 @@ class FrontServerImpl final : public FrontServer {
 
   ~FrontServerImpl() override { Stop(std::chrono::milliseconds(0)); }
 
-  absl::Status Start(const std::string& listen) {
+  absl::Status Start(const std::string& listen, const TlsFiles& tls) {
+    absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> credentials =
+        LoadServerCredentials(tls);
+    if (!credentials.ok()) return credentials.status();
     grpc::ServerBuilder builder;
     int port = 0;
-    builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(listen, *std::move(credentials), &port);
     builder.RegisterService(service_.get());
     builder.RegisterService(snapshot_service_.get());
     builder.SetMaxReceiveMessageSize(kRequestBytesMax);
@@ -52,7 +55,8 @@ class FrontServerImpl final : public FrontServer {
       return absl::UnavailableError(absl::StrCat("listen: ", listen, " cannot be listened on"));
     }
     address_ = has_port ? absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port) : listen;
-    LogNotice(absl::StrCat("serving clients on ", address_));
+    LogNotice(
+        absl::StrCat("serving clients on ", address_, tls.certificate.empty() ? "" : " (TLS)"));
     return absl::OkStatus();
   }
 
@@ -98,7 +102,7 @@ absl::StatusOr<std::unique_ptr<FrontServer>> StartFrontServer(FrontServerOptions
   }();
   static_cast<void>(kPluginsOn);
   auto server = std::make_unique<FrontServerImpl>(std::move(options.resolver), store, engine);
-  if (status = server->Start(options.listen); !status.ok()) return status;
+  if (status = server->Start(options.listen, options.tls); !status.ok()) return status;
   return server;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "coordinator/front/server_tls.h"
 #include "coordinator/front/tenant_resolver.h"
 #include "coordinator/prompt_engine.h"
 #include "statestore/store.h"
@@ -16,6 +17,7 @@ namespace deltafill::coordinator {
 struct FrontServerOptions {
   std::string listen;                        // host:port; port 0: any free one. Or unix:PATH
   std::unique_ptr<TenantResolver> resolver;  // null: NewTrustingResolver()
+  TlsFiles tls;
 };
 
 class FrontServer {
@@ -31,8 +33,8 @@ class FrontServer {
 };
 
 // Serves PrefillService, health and reflection. store and engine must outlive the server.
-// FAILED_PRECONDITION for a listen address that CheckListenAddress refuses; UNAVAILABLE if the
-// address cannot be bound.
+// FAILED_PRECONDITION for a listen address that CheckListenAddress refuses; INVALID_ARGUMENT for
+// TLS files that LoadServerCredentials refuses; UNAVAILABLE if the address cannot be bound.
 absl::StatusOr<std::unique_ptr<FrontServer>> StartFrontServer(FrontServerOptions options,
                                                               StateStore& store,
                                                               PromptEngine& engine);

@@ -14,6 +14,8 @@ deltafill_test(coordinator_front_failure_test SOURCES front_failure_test.cc
   LIBS coordinator_front_fixture LABELS core concurrency)
 deltafill_test(coordinator_front_server_test SOURCES front_server_test.cc
   LIBS coordinator_front_fixture LABELS core)
+deltafill_test(coordinator_front_tls_test SOURCES front_tls_test.cc
+  LIBS coordinator_front_fixture OpenSSL::Crypto LABELS core)
 deltafill_test(coordinator_front_state_test SOURCES front_state_test.cc
   LIBS coordinator_front_fixture LABELS core)
 deltafill_test(coordinator_front_decode_test SOURCES front_decode_test.cc
