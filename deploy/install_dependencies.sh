@@ -12,7 +12,7 @@ packages=(
   libpcre2-dev libutf8proc-dev
   libgit2-dev
   # tests and benchmarks
-  libgtest-dev libgmock-dev libbenchmark-dev
+  libgtest-dev libgmock-dev libbenchmark-dev python3-grpcio python3-protobuf python3-numpy
 )
 # With --checks, also what fuzzers and clang-tidy need.
 if [[ ${1:-} == --checks ]]; then
