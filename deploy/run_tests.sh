@@ -21,14 +21,14 @@ stage_release() {
 
 stage_asan() {
   cmake --preset asan
-  cmake --build --preset asan
+  cmake --build --preset asan --target tests_core
   # RocksDB and gRPC keep globals for the life of the process.
   ASAN_OPTIONS=detect_leaks=0 ctest --test-dir build/asan --label-regex core --parallel "$parallel"
 }
 
 stage_tsan() {
   cmake --preset tsan
-  cmake --build --preset tsan
+  cmake --build --preset tsan --target tests_concurrency
   # gRPC's and RocksDB's own code is not instrumented; races inside them are not ours to judge.
   TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions=$PWD/tests/testing/grpc_tsan.supp" \
     ctest --test-dir build/tsan --label-regex concurrency --parallel "$parallel"
