@@ -42,6 +42,7 @@ struct MixtureParams {
   std::span<const ExpertWeights> experts;  // host [experts]
   MutableRows y;                           // [rows, hidden], added to; does not overlap x
   int64_t rows = 0;
+  bool step = false;  // a decoding step, as in MatMulParams
 };
 
 }  // namespace deltafill::kernels

@@ -3,6 +3,8 @@
 // a row's bits do not depend on the other rows.
 #include <algorithm>
 
+#include "kernels/cpu/panel.h"
+#include "kernels/cpu/panel_product.h"
 #include "kernels/cpu/prefill_operators.h"
 #include "kernels/cpu/validate.h"
 
@@ -57,9 +59,8 @@ HWY_INLINE void AddChunk(const float* x, int64_t x_stride, const float* w, int64
   }
 }
 
-// sums[rows, kTileColumns] = x times one column tile.
-void MultiplyStep(const ConstRows& x, int64_t rows, const CpuWeight& weight, int64_t tile,
-                  float* sums) {
+void MultiplyRows(const CpuWeight& weight, int64_t tile, const float* x, int64_t row_stride,
+                  int64_t rows, float* sums) {
   const int64_t width = weight.in_features();
   const int64_t columns = weight.tile_columns(tile);
   const int64_t stride = weight.tile_stride(tile);
@@ -69,11 +70,11 @@ void MultiplyStep(const ConstRows& x, int64_t rows, const CpuWeight& weight, int
     const float* const w = static_cast<const float*>(weight.tile(tile)) + k * stride;
     int64_t row = 0;
     for (; row + kRowGroup <= rows; row += kRowGroup) {
-      AddChunk<kRowGroup>(RowOf(x, row) + k, x.row_stride, w, stride, terms, columns,
+      AddChunk<kRowGroup>(x + row * row_stride + k, row_stride, w, stride, terms, columns,
                           sums + row * kTileColumns);
     }
     for (; row < rows; ++row) {
-      AddChunk<1>(RowOf(x, row) + k, x.row_stride, w, stride, terms, columns,
+      AddChunk<1>(x + row * row_stride + k, row_stride, w, stride, terms, columns,
                   sums + row * kTileColumns);
     }
   }
@@ -84,11 +85,15 @@ void MultiplyStep(const ConstRows& x, int64_t rows, const CpuWeight& weight, int
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include "kernels/cpu/panel.h"
 
 namespace deltafill::kernels::cpu {
 
-HWY_EXPORT(MultiplyStep);
+HWY_EXPORT(MultiplyRows);
+
+void MultiplyFewRows(const CpuWeight& weight, int64_t tile, const float* x, int64_t row_stride,
+                     int64_t rows, float* sums) {
+  HWY_DYNAMIC_DISPATCH(MultiplyRows)(weight, tile, x, row_stride, rows, sums);
+}
 
 Status MatMulStep(const MatMulParams& params, const CpuWeight& weight, ThreadTeam& team,
                   LaneScratch& scratch) {
@@ -102,9 +107,7 @@ Status MatMulStep(const MatMulParams& params, const CpuWeight& weight, ThreadTea
     const int64_t first_row = index % panels * kBlockTokens;
     const int64_t rows = std::min(kBlockTokens, params.rows - first_row);
     float* const sums = scratch.per_thread[static_cast<size_t>(thread)].as<float>();
-    ConstRows x = params.x;
-    x.data = RowOf(params.x, first_row);
-    HWY_DYNAMIC_DISPATCH(MultiplyStep)(x, rows, weight, tile, sums);
+    MultiplyFewRows(weight, tile, RowOf(params.x, first_row), params.x.row_stride, rows, sums);
     const int64_t first_column = tile * kTileColumns;
     StorePanel(sums, kTileColumns, rows, weight.tile_columns(tile),
                params.bias != nullptr ? params.bias + first_column : nullptr, params.accumulate,

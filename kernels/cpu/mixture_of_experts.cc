@@ -46,10 +46,12 @@ void GatherPanel(const MixtureParams& params, int64_t first_row, const ExpertRou
   std::memset(to + rows * hidden, 0, static_cast<size_t>(kBlockTokens - rows) * row_bytes);
 }
 
-// to[panels, 64, out] = from[panels, 64, in] times each panel's weight; all weights are alike.
+// to[panels, 64, out] = from[panels, 64, in] times each panel's weight; all weights are alike. A
+// step's panels have few rows: only those are multiplied, and the others stay as they are.
 template <typename WeightOf>
-Status MultiplyPanels(const ExpertWave& wave, const float* from, const WeightOf& weight_of,
-                      float* to, ThreadTeam& team, LaneScratch& scratch) {
+Status MultiplyPanels(const ExpertRouting& routing, const ExpertWave& wave, bool step,
+                      const float* from, const WeightOf& weight_of, float* to, ThreadTeam& team,
+                      LaneScratch& scratch) {
   FirstFailure failure(team.threads());
   const int64_t tiles = weight_of(0).tiles();
   team.ParallelFor(wave.panels * tiles, [&](int64_t index, int thread) {
@@ -59,12 +61,18 @@ Status MultiplyPanels(const ExpertWave& wave, const float* from, const WeightOf&
     const int64_t in = weight.in_features();
     const int64_t out = weight.out_features();
     const PanelScratch parts(weight, scratch.OfThread(thread));
-    if (!failure.Keep(thread, MultiplyPanel(weight, tile, from + panel * kBlockTokens * in, in,
-                                            kBlockTokens, parts))) {
+    const float* const x = from + panel * kBlockTokens * in;
+    int64_t rows = kBlockTokens;
+    int64_t stride = ProductStride(weight, tile);
+    if (step && weight.compute_dtype() == DType::kF32) {
+      rows = routing.panels[static_cast<size_t>(wave.first_panel + panel)].rows;
+      stride = kTileColumns;
+      MultiplyFewRows(weight, tile, x, in, rows, parts.product);
+    } else if (!failure.Keep(thread, MultiplyPanel(weight, tile, x, in, rows, parts))) {
       return;
     }
-    StorePanel(parts.product, ProductStride(weight, tile), kBlockTokens, weight.tile_columns(tile),
-               nullptr, false, to + panel * kBlockTokens * out + tile * kTileColumns, out);
+    StorePanel(parts.product, stride, rows, weight.tile_columns(tile), nullptr, false,
+               to + panel * kBlockTokens * out + tile * kTileColumns, out);
   });
   return failure.Take();
 }
@@ -79,9 +87,13 @@ Status ComputeWave(const MixtureParams& params, int64_t first_row, const ExpertR
   team.ParallelFor(wave.panels, [&](int64_t panel, int) {
     GatherPanel(params, first_row, routing, wave.first_panel + panel,
                 wave.rows + panel * kBlockTokens * shape.hidden);
+    if (params.step) {
+      const int64_t gate_up = kBlockTokens * 2 * shape.expert_width;
+      std::fill_n(wave.gate_up + panel * gate_up, gate_up, 0.0f);
+    }
   });
   Status status = MultiplyPanels(
-      wave, wave.rows,
+      routing, wave, params.step, wave.rows,
       [&](int64_t panel) -> const CpuWeight& { return AsCpu(expert_of(panel).gate_up); },
       wave.gate_up, team, scratch);
   if (!status.ok()) return status;
@@ -93,7 +105,7 @@ Status ComputeWave(const MixtureParams& params, int64_t first_row, const ExpertR
           .width = width},
          team);
   return MultiplyPanels(
-      wave, wave.inner,
+      routing, wave, params.step, wave.inner,
       [&](int64_t panel) -> const CpuWeight& { return AsCpu(expert_of(panel).down); }, wave.rows,
       team, scratch);
 }

@@ -52,6 +52,12 @@ inline int64_t ProductStride(const CpuWeight& weight, int64_t tile) {
 Status MultiplyPanel(const CpuWeight& weight, int64_t tile, const float* x, int64_t row_stride,
                      int64_t rows, const PanelScratch& scratch);
 
+// sums[rows, kTileColumns] = `rows` rows of x times a tile of an fp32 weight, reading the weight
+// once. Every column of a row is summed over k in ascending order: a row's bits depend on nothing
+// else. `sums` is 64-byte aligned; columns past the tile's hold anything.
+void MultiplyFewRows(const CpuWeight& weight, int64_t tile, const float* x, int64_t row_stride,
+                     int64_t rows, float* sums);
+
 // c[rows, columns] = a[rows, depth] b, b being [depth, columns], or [columns, depth] if transposed.
 // Bits depend on all sizes and strides: callers keep them fixed.
 struct Fp32Product {

@@ -53,7 +53,10 @@ TEST_F(CpuMixtureTest, MatchesFloat64) {
       if (variant == 3) mixture.bias.clear();
       const int64_t rows = variant == 0 ? 1 : random.Integer(2, sizes.hidden > 500 ? 20 : 150);
       const auto x = random.NormalVector(rows * sizes.hidden);
-      ExpectMatchesFloat64(mixture, x, Load(mixture).Run(*Lane(1 + variant % 3), x, variant));
+      const LoadedMixture loaded = Load(mixture);
+      for (const bool step : {false, true}) {
+        ExpectMatchesFloat64(mixture, x, loaded.Run(*Lane(1 + variant % 3), x, variant, {}, step));
+      }
     }
   }
 }
@@ -65,14 +68,18 @@ TEST_F(CpuMixtureTest, BitsOfARowDependOnNothingElse) {
     const LoadedMixture loaded = Load(mixture);
     const auto x = random.NormalVector(kInvarianceRows * sizes.hidden);
     const auto before = random.NormalVector(kInvarianceRows * sizes.hidden);
-    const auto all = loaded.Run(*Lane(1), x, 0, before);
-    int threads = 1;
-    for (const RowRun& run : kRowRuns) {
-      threads = threads % 3 + 1;
-      const auto y = loaded.Run(*Lane(threads), Slice(x, run.begin, run.rows, sizes.hidden),
-                                threads - 1, Slice(before, run.begin, run.rows, sizes.hidden));
-      EXPECT_EQ(ByteDifference(y, Slice(all, run.begin, run.rows, sizes.hidden)), "")
-          << "rows " << run.begin << " + " << run.rows << ", experts " << sizes.experts;
+    for (const bool step : {false, true}) {
+      const auto all = loaded.Run(*Lane(1), x, 0, before, step);
+      int threads = 1;
+      for (const RowRun& run : kRowRuns) {
+        threads = threads % 3 + 1;
+        const auto y =
+            loaded.Run(*Lane(threads), Slice(x, run.begin, run.rows, sizes.hidden), threads - 1,
+                       Slice(before, run.begin, run.rows, sizes.hidden), step);
+        EXPECT_EQ(ByteDifference(y, Slice(all, run.begin, run.rows, sizes.hidden)), "")
+            << "rows " << run.begin << " + " << run.rows << ", experts " << sizes.experts
+            << (step ? ", step" : "");
+      }
     }
   }
 }

@@ -69,12 +69,14 @@ class LoadedMixture {
 
   // y_before: zeros if empty.
   std::vector<float> Run(Operators& lane, std::span<const float> x, int64_t padding = 0,
-                         std::span<const float> y_before = {}) const {
+                         std::span<const float> y_before = {}, bool step = false) const {
     const int64_t rows = static_cast<int64_t>(x.size()) / mixture_.hidden;
     const std::vector<float> zeros(x.size(), 0.0f);
     PlacedRows placed(x, rows, mixture_.hidden, padding, padding);
     PlacedRows y(y_before.empty() ? zeros : y_before, rows, mixture_.hidden, padding, padding);
-    const Status status = lane.MixtureOfExperts(Params(placed, y, rows));
+    MixtureParams params = Params(placed, y, rows);
+    params.step = step;
+    const Status status = lane.MixtureOfExperts(params);
     EXPECT_TRUE(status.ok()) << status.message();
     EXPECT_TRUE(y.SurroundingsIntact());
     return y.Dense();
