@@ -12,6 +12,8 @@ mkdir -p "$DELTAFILL_WORK"
 record() { python3 tests/bench/record.py "$results/$1" "$2" -- "${@:3}"; }
 
 record cpu-delta-rule.md "Chunkwise delta rule on the CPU against sgemm" "$build/bin/delta_rule_bench"
+record cpu-latent-attention.md "Latent attention and experts on the CPU against sgemm" \
+  "$build/bin/latent_attention_bench"
 if [[ -n ${TORCH_PYTHON:-} ]]; then
   record cpu-delta-rule-torch.md "Chunkwise delta rule against a PyTorch recurrence" \
     "$TORCH_PYTHON" tests/bench/torch_recurrence_bench.py "$build"
