@@ -35,7 +35,7 @@ absl::StatusOr<SnapshotRecord> EngineStore::GetSnapshotRecord(std::string_view t
                                                               std::string_view name) {
   if (absl::Status status = ValidateNames(tenant, name); !status.ok()) return status;
   absl::StatusOr<SnapshotRecord> record = absl::DataLossError("snapshot record: not read");
-  const absl::Status status =
+  absl::Status status =
       engine_->Get(Family::kMeta, SnapshotKey(tenant, name),
                    [&record](std::string_view value) { record = DecodeSnapshotRecord(value); });
   if (absl::IsNotFound(status)) return NoSuchSnapshot(name);
@@ -114,7 +114,7 @@ absl::StatusOr<SnapshotRecordPage> EngineStore::ListSnapshotRecords(std::string_
   }
   SnapshotRecordPage result;
   bool more = false;
-  const absl::Status status =
+  absl::Status status =
       engine_->Scan(Family::kMeta, common, from, [&](std::string_view, std::string_view value) {
         absl::StatusOr<SnapshotRecord> record = DecodeSnapshotRecord(value);
         if (!record.ok() || record->tenant != tenant) return true;

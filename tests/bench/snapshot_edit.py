@@ -17,7 +17,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "integration"))
 import service  # noqa: E402
 
-WIDTH, BAR, LEFT = 760, 44, 10
+WIDTH, BAR, LEFT, TOP = 760, 44, 10, 44
 
 
 def timed(client, *arguments):
@@ -26,33 +26,36 @@ def timed(client, *arguments):
 
 
 def draw(path, name, shown):
-    """A bar of all tokens: a box a file, its colour saying whether the update computed it."""
-    tokens = shown["tokens"]
+    """A bar of all tokens in their order: file boundaries in white, checkpoints as ticks below, what
+    the update computed in red."""
+    tokens, resumed = shown["tokens"], shown["resumed_at"]
+
     def at(token):
-        return LEFT + WIDTH * token / tokens
-    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH + 2 * LEFT}" height="118" '
-             'font-family="sans-serif" font-size="12">',
-             '<rect width="100%" height="100%" fill="#ffffff"/>',
-             f'<text x="{LEFT}" y="18">{name}: {tokens:,} tokens in {shown["files"]} files; an edit of '
-             f'{shown["edited"]}</text>']
-    resumed = shown["resumed_at"]
-    for segment in shown["segments"]:
-        begin, end = segment["first_token"], segment["first_token"] + segment["tokens"]
-        width = at(end) - at(begin)
-        for first, last, colour in ((begin, min(end, resumed), "#7fb77e"),
-                                    (max(begin, resumed), end, "#d9534f")):
-            if first < last:
-                lines.append(f'<rect x="{at(first):.1f}" y="28" width="{at(last) - at(first):.1f}" '
-                             f'height="{BAR}" fill="{colour}"/>')
-        if width > 2:
-            lines.append(f'<path d="M{at(end):.1f} 28v{BAR}" stroke="#ffffff" stroke-width="0.5"/>')
-    for checkpoint in shown["checkpoints"]:
-        lines.append(f'<path d="M{at(checkpoint["boundary"]):.1f} {28 + BAR}v8" stroke="#333333"/>')
-    reused = 100 * resumed / tokens
-    lines += [f'<text x="{LEFT}" y="100"><tspan fill="#3f7f3e">reused {resumed:,} ({reused:.1f} %)</tspan>'
-              f'<tspan dx="14" fill="#b52b27">computed {tokens - resumed:,}</tspan>'
-              f'<tspan dx="14">{len(shown["checkpoints"])} checkpoints (ticks), '
-              f'{shown["state_bytes"] / 2**20:.0f} MiB</tspan></text>', "</svg>"]
+        return f"{LEFT + WIDTH * token / tokens:.1f}"
+
+    def marks(positions, top, height):
+        return "".join(f"M{x} {top}v{height}" for x in sorted(set(positions), key=float))
+
+    files = [at(s["first_token"]) for s in shown["segments"]]
+    ticks = [at(c["boundary"]) for c in shown["checkpoints"]]
+    edited = next(s["first_token"] for s in shown["segments"] if s["path"] == shown["edited"])
+    share = 100 * resumed / tokens
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH + 2 * LEFT}" height="124" '
+        'font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="#fff"/>',
+        f'<text x="{LEFT}" y="16">{name}: {tokens:,} tokens in {shown["files"]} files. '
+        f'{shown["edited"]} was edited.</text>',
+        f'<rect x="{LEFT}" y="{TOP}" width="{WIDTH}" height="{BAR}" fill="#d9534f"/>',
+        f'<rect x="{LEFT}" y="{TOP}" width="{WIDTH * resumed / tokens:.1f}" height="{BAR}" '
+        'fill="#7fb77e"/>',
+        f'<path d="{marks(files, TOP, BAR)}" stroke="#fff" stroke-width=".4"/>',
+        f'<path d="{marks(ticks, TOP + BAR, 7)}" stroke="#333" stroke-width=".6"/>',
+        f'<path d="M{at(edited)} {TOP - 2}l-4 -8h8z" fill="#333"/>',
+        f'<text x="{LEFT}" y="114"><tspan fill="#3f7f3e">reused {resumed:,} ({share:.1f} %)</tspan>'
+        f'<tspan dx="14" fill="#b52b27">computed {tokens - resumed:,}</tspan><tspan dx="14">'
+        f'{len(ticks)} checkpoints (ticks), {shown["state_bytes"] / 2**20:.0f} MiB</tspan></text>',
+        "</svg>"]
     pathlib.Path(path).write_text("\n".join(lines) + "\n")
 
 
