@@ -33,8 +33,13 @@ def draw(path, name, shown):
     def at(token):
         return f"{LEFT + WIDTH * token / tokens:.1f}"
 
-    def marks(positions, top, height):
-        return "".join(f"M{x} {top}v{height}" for x in sorted(set(positions), key=float))
+    def marks(positions, top, height, apart):
+        """A line at each position that is at least so far from the one before."""
+        drawn = []
+        for x in sorted(positions, key=float):
+            if not drawn or float(x) - float(drawn[-1]) >= apart:
+                drawn.append(x)
+        return "".join(f"M{x} {top}v{height}" for x in drawn)
 
     files = [at(s["first_token"]) for s in shown["segments"]]
     ticks = [at(c["boundary"]) for c in shown["checkpoints"]]
@@ -49,8 +54,8 @@ def draw(path, name, shown):
         f'<rect x="{LEFT}" y="{TOP}" width="{WIDTH}" height="{BAR}" fill="#d9534f"/>',
         f'<rect x="{LEFT}" y="{TOP}" width="{WIDTH * resumed / tokens:.1f}" height="{BAR}" '
         'fill="#7fb77e"/>',
-        f'<path d="{marks(files, TOP, BAR)}" stroke="#fff" stroke-width=".4"/>',
-        f'<path d="{marks(ticks, TOP + BAR, 7)}" stroke="#333" stroke-width=".6"/>',
+        f'<path d="{marks(files, TOP, BAR, 3)}" stroke="#fff" stroke-width=".4"/>',
+        f'<path d="{marks(ticks, TOP + BAR, 7, 1)}" stroke="#333" stroke-width=".6"/>',
         f'<path d="M{at(edited)} {TOP - 2}l-4 -8h8z" fill="#333"/>',
         f'<text x="{LEFT}" y="114"><tspan fill="#3f7f3e">reused {resumed:,} ({share:.1f} %)</tspan>'
         f'<tspan dx="14" fill="#b52b27">computed {tokens - resumed:,}</tspan><tspan dx="14">'

@@ -88,9 +88,10 @@ def replay_repository(client, source, count, folder):
     path = sum(len(now) - common_prefix(before, now) // 64 * 64
                for before, now in zip(texts, texts[1:]))
     del texts
+    print(f"{source}: history {ours:,} of {scratch:,}, path {path:,}", file=sys.stderr, flush=True)
     client.call("snapshot", "delete", "history")
     # A clone without what came before: its history is the replayed commits.
-    shallow = clone(source, folder / "shallow", "--depth", count)
+    shallow = clone(source, folder / "shallow", "--depth", str(count))
     client.call("snapshot", "create", "future", shallow, "--versions", 0)
     _, hindsight, _, _ = replay(client, "hindsight", work, commits, order_from="future")
     for name in ("future", "hindsight"):
