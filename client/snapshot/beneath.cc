@@ -170,19 +170,21 @@ absl::StatusOr<std::vector<DirectoryEntry>> ListDirectory(const OpenFile& direct
     return absl::InvalidArgumentError(std::strerror(error));
   }
   std::vector<DirectoryEntry> found;
-  errno = 0;
-  while (const dirent* entry = readdir(stream.get())) {
+  for (;;) {
+    errno = 0;
+    const dirent* entry = readdir(stream.get());
+    if (entry == nullptr) break;
     if (!IsPlainName(entry->d_name)) continue;
     if (++*entries > kEntriesMax) {
       return absl::InvalidArgumentError(
           absl::StrCat("more than ", kEntriesMax, " entries in the tree"));
     }
     struct stat seen {};
+    // What is gone already is not there.
     if (fstatat(directory.get(), entry->d_name, &seen, AT_SYMLINK_NOFOLLOW) != 0) continue;
     DirectoryEntry each{entry->d_name, KindOf(seen.st_mode), ""};
     if (each.kind == EntryKind::kOther) each.left_out = WhyNotRegular(seen.st_mode);
     found.push_back(std::move(each));
-    errno = 0;
   }
   if (errno != 0) return absl::InvalidArgumentError(std::strerror(errno));
   std::sort(found.begin(), found.end(),
