@@ -82,8 +82,9 @@ std::vector<uint64_t> CandidateLengths(const PlanProblem& problem, const PlanOpt
   return lengths;
 }
 
-Candidate Price(const PlanProblem& problem, std::span<const WorkerSlot> slots,
-                std::span<const uint32_t> chosen, uint64_t range_tokens) {
+Candidate Price(const PlanProblem& problem, const LayerStack& layers,
+                std::span<const WorkerSlot> slots, std::span<const uint32_t> chosen,
+                uint64_t range_tokens) {
   Candidate candidate;
   candidate.range_tokens = range_tokens;
   candidate.chosen.assign(chosen.begin(), chosen.end());
@@ -93,7 +94,7 @@ Candidate Price(const PlanProblem& problem, std::span<const WorkerSlot> slots,
   for (size_t r = 0; r < candidate.ranges.size(); ++r) {
     candidate.placement[r] = chosen[r % chosen.size()];
   }
-  candidate.times = SimulateGrid(candidate.ranges, candidate.placement, slots, problem.layers);
+  candidate.times = SimulateGrid(candidate.ranges, candidate.placement, slots, layers);
   return candidate;
 }
 
@@ -102,11 +103,12 @@ Candidate Price(const PlanProblem& problem, std::span<const WorkerSlot> slots,
 Candidate BestLength(const PlanProblem& problem, std::span<const WorkerSlot> slots,
                      std::span<const uint32_t> chosen, const PlanOptions& options) {
   constexpr double kAboutAsFast = 1.02;
+  const LayerStack layers(problem.layers, problem.attention_layers);
   std::vector<Candidate> candidates;
   double fastest_s = std::numeric_limits<double>::infinity();
   for (uint64_t length :
        CandidateLengths(problem, options, chosen.size(), RangeTokensMax(slots, chosen))) {
-    candidates.push_back(Price(problem, slots, chosen, length));
+    candidates.push_back(Price(problem, layers, slots, chosen, length));
     fastest_s = std::min(fastest_s, candidates.back().times.finish_s);
   }
   return *std::find_if(candidates.rbegin(), candidates.rend(), [&](const Candidate& candidate) {
@@ -125,11 +127,12 @@ std::vector<uint32_t> ByLoad(std::span<const WorkerSlot> slots) {
 
 // The worker that would be done first with all of it.
 uint32_t BestSingle(const PlanProblem& problem, std::span<const WorkerSlot> slots) {
-  const uint64_t total = problem.end_token - problem.first_token;
+  const TokenRange all{problem.first_token, problem.end_token - problem.first_token};
+  const LayerStack layers(problem.layers, problem.attention_layers);
   uint32_t best = 0;
   double best_s = 0.0;
   for (uint32_t s = 0; s < slots.size(); ++s) {
-    const double finish_s = slots[s].queued_s + RangeSeconds(slots[s].costs, total, problem.layers);
+    const double finish_s = slots[s].queued_s + RangeSeconds(slots[s].costs, all, layers);
     if (s == 0 || finish_s < best_s) {
       best = s;
       best_s = finish_s;

@@ -17,6 +17,7 @@ struct PlanProblem {
   uint64_t first_token = 0;  // a multiple of 64
   uint64_t end_token = 0;    // > first_token
   uint32_t layers = 1;
+  std::vector<uint32_t> attention_layers;  // those of them that attend; ascending
   bool wavefront_only =
       false;  // spread over all workers even if one alone is predicted to be as fast
   bool any_exactness = false;  // the caller would take other bits; changes nothing yet

@@ -68,6 +68,7 @@ void Scheduler::BeginAttempt(PromptState& prompt) {
   problem.first_token = prefill.start_boundary;
   problem.end_token = prefill.end_token;
   problem.layers = prefill.layers;
+  problem.attention_layers = workers_.at(workers[0]).profile.model.latents.layers;
   problem.wavefront_only = prefill.work.schedule == ScheduleChoice::kWavefront;
   problem.any_exactness = prefill.work.any_exactness;
   const absl::StatusOr<PrefillPlan> plan = Plan(problem, slots, options_.plan);

@@ -102,7 +102,8 @@ void Scheduler::GiveRange(PromptState& prompt) {
   if (prefill.has_latents) AddLatents(prefill, number, order);
   prefill.involved.insert(number);
   const double predicted_s =
-      RangeSeconds(worker.profile.costs, order.span.token_count, prefill.layers);
+      RangeSeconds(worker.profile.costs, order.span,
+                   LayerStack(prefill.layers, worker.profile.model.latents.layers));
   worker.queue.push_back({order.attempt, range, predicted_s});
   output_->Send(number, order);
   NoteFront(worker);

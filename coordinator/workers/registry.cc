@@ -18,6 +18,12 @@ absl::Status CheckCosts(const WorkerCosts& costs) {
       !Seconds(costs.range_fixed_s) || !Seconds(costs.exchange_s)) {
     return Invalid("hello.costs: seconds must be finite and not negative");
   }
+  const AttentionCosts& attention = costs.attention;
+  if (!Seconds(attention.fixed_s) || !Seconds(attention.token_s) || !Seconds(attention.pair_s) ||
+      !Seconds(attention.row_exchange_s) || !(attention.handover_fraction >= 0.0) ||
+      !(attention.handover_fraction <= 1.0)) {
+    return Invalid("hello.costs.attention: a value is not finite, negative, or a fraction over 1");
+  }
   if (!(costs.handover_fraction >= 0.0 && costs.handover_fraction <= 1.0)) {
     return Invalid(absl::StrCat("hello.costs.handover_fraction: ", costs.handover_fraction,
                                 " is not in [0, 1]"));
@@ -30,6 +36,12 @@ absl::Status CheckModel(const ServedModel& model) {
   if (model.numerics.empty()) return Invalid("hello.model.numerics: missing");
   if (model.vocabulary == 0) return Invalid("hello.model.vocabulary: 0");
   if (model.layers == 0) return Invalid("hello.model.layers: 0");
+  for (size_t i = 0; i < model.latents.layers.size(); ++i) {
+    const uint32_t layer = model.latents.layers[i];
+    if (layer >= model.layers || (i > 0 && layer <= model.latents.layers[i - 1])) {
+      return Invalid("hello.model.latents.layers: must ascend below hello.model.layers");
+    }
+  }
   return absl::OkStatus();
 }
 

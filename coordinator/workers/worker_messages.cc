@@ -204,6 +204,12 @@ absl::Status ReadShapes(const v1::WorkerModel& model, std::vector<PartHeader>* o
   return absl::OkStatus();
 }
 
+AttentionCosts ReadAttentionCosts(const v1::CostConstants& costs) {
+  const v1::AttentionCosts& attention = costs.attention();
+  return {attention.fixed_s(), attention.token_s(), attention.pair_s(),
+          attention.handover_fraction(), attention.row_exchange_s()};
+}
+
 absl::Status ReadLatents(const v1::WorkerModel& model, LatentShape* out) {
   if (!model.has_latents()) return absl::OkStatus();
   const v1::LatentShape& shape = model.latents();
@@ -230,7 +236,7 @@ absl::StatusOr<WorkerProfile> ProfileFromHello(const v1::WorkerHello& hello) {
   profile.range_tokens_max = hello.range_tokens_max();
   profile.costs = {hello.costs().layer_fixed_s(), hello.costs().layer_token_s(),
                    hello.costs().range_fixed_s(), hello.costs().handover_fraction(),
-                   hello.costs().exchange_s()};
+                   hello.costs().exchange_s(),    ReadAttentionCosts(hello.costs())};
   profile.model.name = model.name();
   if (!ModelFingerprint::FromBytes(model.fingerprint(), &profile.model.fingerprint)) {
     return absl::InvalidArgumentError("hello.model.fingerprint: must have 32 bytes");

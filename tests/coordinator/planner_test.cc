@@ -47,7 +47,7 @@ TEST(Grid, OneRangeTakesItsCosts) {
   const GridTimes times = SimulateGrid(ranges, placement, {&slot, 1}, 27);
   EXPECT_NEAR(times.finish_s, 1e-3 + 27 * (1e-4 + 640 * 1e-5), 1e-12);
   EXPECT_NEAR(times.busy_s, times.finish_s, 1e-12);
-  EXPECT_NEAR(RangeSeconds(slot.costs, 640, 27), times.finish_s, 1e-12);
+  EXPECT_NEAR(RangeSeconds(slot.costs, {0, 640}, 27), times.finish_s, 1e-12);
 }
 
 TEST(Grid, WavefrontEfficiencyIsTheFormulas) {
@@ -117,7 +117,7 @@ TEST(Plan, LongPromptIsSpreadOverAllWorkers) {
   for (size_t r = 8; r < plan->placement.size(); ++r) {
     EXPECT_EQ(plan->placement[r], plan->placement[r - 8]);
   }
-  const double alone_s = RangeSeconds(slots[0].costs, 1'000'000, 27);
+  const double alone_s = RangeSeconds(slots[0].costs, {0, 1'000'000}, 27);
   EXPECT_LT(plan->predicted_s, alone_s / 7.0);
   EXPECT_NE(plan->why.find("wavefront over 8 workers"), std::string::npos) << plan->why;
   EXPECT_NE(plan->why.find("on one worker"), std::string::npos) << plan->why;
@@ -210,6 +210,44 @@ TEST(Plan, RefusesWhatIsMalformed) {
   EXPECT_TRUE(absl::IsInvalidArgument(Plan(Problem(0, 64), slots, options).status()));
   std::vector<WorkerSlot> tiny(1, Slot(1e-5, 1e-4, 32));
   EXPECT_TRUE(absl::IsInvalidArgument(Plan(Problem(0, 64), tiny, PlanOptions()).status()));
+}
+
+// One query-key pair costs 1 s: what a prompt takes does not depend on how it is cut.
+TEST(Grid, AttentionGrowsWithThePosition) {
+  WorkerSlot slot;
+  slot.costs = {0.0, 0.0, 0.0, 1.0, 0.0, {0.0, 0.0, 1.0, 1.0, 0.0}};
+  const std::vector<uint32_t> attention{1};
+  const LayerStack layers(3, attention);
+  EXPECT_EQ(layers.attention_count, 1u);
+  EXPECT_DOUBLE_EQ(RangeSeconds(slot.costs, {0, 640}, layers), 640.0 * 640 / 2);
+  EXPECT_DOUBLE_EQ(RangeSeconds(slot.costs, {640, 64}, layers), 64.0 * (640 + 32));
+  const std::vector<TokenRange> ranges = CutRanges(0, 6400, 640, 640);
+  const std::vector<uint32_t> placement(ranges.size(), 0);
+  const GridTimes times = SimulateGrid(ranges, placement, {&slot, 1}, layers);
+  EXPECT_DOUBLE_EQ(times.finish_s, 6400.0 * 6400 / 2);
+  EXPECT_DOUBLE_EQ(times.busy_s, times.finish_s);
+}
+
+// Latents leave before the attention, so that heavy layers run side by side.
+TEST(Grid, EarlyHandOverKeepsAttentionLayersParallel) {
+  const std::vector<uint32_t> attention{3, 7};
+  const LayerStack layers(8, attention);
+  std::vector<WorkerSlot> slots(4);
+  for (WorkerSlot& slot : slots) {
+    slot.costs = {0.0, 1e-5, 0.0, 0.5, 0.0, {0.0, 1e-5, 1e-9, 0.5, 0.0}};
+  }
+  const std::vector<TokenRange> ranges = CutRanges(0, 4 * 16 * 512, 512, 512);
+  std::vector<uint32_t> placement;
+  for (size_t r = 0; r < ranges.size(); ++r) placement.push_back(static_cast<uint32_t>(r % 4));
+  const GridTimes early = SimulateGrid(ranges, placement, slots, layers);
+  EXPECT_GT(early.busy_s / (4 * early.finish_s), 0.9);
+  // Had they to be sent, from the last worker of the chain on, it would take longer.
+  for (WorkerSlot& slot : slots) slot.costs.attention.row_exchange_s = 1e-5;
+  EXPECT_GT(SimulateGrid(ranges, placement, slots, layers).finish_s, early.finish_s);
+  // One worker sends nothing.
+  const std::vector<uint32_t> alone(ranges.size(), 0);
+  const GridTimes single = SimulateGrid(ranges, alone, slots, layers);
+  EXPECT_NEAR(single.finish_s, single.busy_s, 1e-9);
 }
 
 }  // namespace

@@ -16,13 +16,32 @@ constexpr int kExchangeTries = 3;
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// Starts from zero, hands on into a scratch state, and notes when.
+// Means over the layers of one kind.
+struct LayerTimes {
+  double whole_s = 0;
+  double before_handover_s = 0;
+  int layers = 0;
+
+  void Add(double whole, double before_handover) {
+    whole_s += (whole - whole_s) / (layers + 1);
+    before_handover_s += (before_handover - before_handover_s) / (layers + 1);
+    ++layers;
+  }
+  double HandoverFraction() const {
+    return whole_s <= 0 ? 1 : std::clamp(before_handover_s / whole_s, 0.0, 1.0);
+  }
+};
+
+// Hands on into a scratch state, and notes when. Starts from zero, but for latents, which are those
+// of the ranges that were run before.
 class TimingPort : public BoundaryPort {
  public:
-  TimingPort(const StateLayout& layout, void* state, const LatentCache& latents)
+  TimingPort(const StateLayout& layout, void* state, const LatentCache& latents,
+             int64_t first_token)
       : layout_(layout),
         state_(static_cast<std::byte*>(state)),
         latents_(latents),
+        first_token_(first_token),
         layer_start_(Clock::now()) {}
 
   absl::StatusOr<const void*> Await(uint32_t, PartKind) override { return nullptr; }
@@ -36,43 +55,38 @@ class TimingPort : public BoundaryPort {
   }
   void* Capture(int, uint32_t, PartKind) override { return nullptr; }
   absl::StatusOr<kernels::LatentSequence> Latents(uint32_t layer) override {
-    return kernels::LatentSequence{latents_.Pages(layer), 0};
+    return kernels::LatentSequence{latents_.Pages(layer), first_token_};
   }
-  absl::Status ShareLatents(uint32_t) override {
-    handed_on_ = Clock::now();
-    return absl::OkStatus();
-  }
+  absl::Status ShareLatents(uint32_t) override { return HandOn(0, PartKind::kLatent); }
   absl::Status TaskDone(uint32_t layer) override {
     const auto now = Clock::now();
+    LayerTimes& times =
+        layout_.Find(layer, PartKind::kRecurrent) != nullptr ? recurrent : attention;
     // The embedding comes before layer 0 without a mark: leave that layer out if there are others.
-    if (layer == 1) layer_s_ = before_handover_s_ = layers_ = 0;
-    layer_s_ += Seconds(now - layer_start_);
-    before_handover_s_ += Seconds(handed_on_ - layer_start_);
-    ++layers_;
+    if (layer == 1) recurrent = LayerTimes();
+    const double whole_s = Seconds(now - layer_start_);
+    times.Add(whole_s, Seconds(handed_on_ - layer_start_));
     layer_start_ = now;
     return absl::OkStatus();
   }
 
-  double layer_s() const { return layers_ == 0 ? 0 : layer_s_ / layers_; }
-  double handover_fraction() const {
-    return layer_s_ <= 0 ? 1 : std::clamp(before_handover_s_ / layer_s_, 0.0, 1.0);
-  }
+  LayerTimes recurrent;
+  LayerTimes attention;
 
  private:
   const StateLayout& layout_;
   std::byte* const state_;
   const LatentCache& latents_;
+  const int64_t first_token_;
   Clock::time_point layer_start_;
   Clock::time_point handed_on_ = layer_start_;
-  double layer_s_ = 0;
-  double before_handover_s_ = 0;
-  int layers_ = 0;
 };
 
 struct RangeTimes {
   double total_s = 0;
-  double layer_s = 0;  // mean
-  double handover_fraction = 0;
+  double layers_s = 0;  // of all of them, from the means
+  LayerTimes recurrent;
+  LayerTimes attention;
 };
 
 class RangeTimer {
@@ -83,18 +97,22 @@ class RangeTimer {
         state_(state),
         latents_(&model.backend(), &model.state_layout().latents) {}
 
-  absl::StatusOr<RangeTimes> Run(int64_t token_count) {
+  absl::StatusOr<RangeTimes> Run(int64_t token_count, int64_t first_token = 0) {
     std::vector<uint32_t> tokens(static_cast<size_t>(token_count));
     const uint32_t vocabulary = static_cast<uint32_t>(model_.config().vocab_size);
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint32_t>(i) % vocabulary;
     std::vector<float> logits(vocabulary);
-    DELTAFILL_TRY(latents_.Reserve(token_count));
+    DELTAFILL_TRY(latents_.Reserve(first_token + token_count));
     const auto start = Clock::now();
-    TimingPort port(model_.state_layout(), state_, latents_);
+    TimingPort port(model_.state_layout(), state_, latents_, first_token);
     const RangeWork work{tokens, {}, &port};
     DELTAFILL_TRY(model_.Prefill(lane_, {&work, 1}));
     DELTAFILL_TRY(model_.LastLogits(lane_, logits));
-    return RangeTimes{Seconds(Clock::now() - start), port.layer_s(), port.handover_fraction()};
+    const double attention_layers = static_cast<double>(latents_.layout().layers.size());
+    const double layers = static_cast<double>(model_.config().layers.size());
+    const double layers_s = (layers - attention_layers) * port.recurrent.whole_s +
+                            attention_layers * port.attention.whole_s;
+    return RangeTimes{Seconds(Clock::now() - start), layers_s, port.recurrent, port.attention};
   }
 
  private:
@@ -103,6 +121,43 @@ class RangeTimer {
   void* const state_;
   LatentCache latents_;
 };
+
+// One block at the start, many tokens at the start, and one block after those.
+AttentionCosts FitAttention(const LayerTimes& one_block, const LayerTimes& many, double many_tokens,
+                            const LayerTimes& later_block) {
+  const double block = kBlockTokenCount;
+  AttentionCosts costs;
+  if (many_tokens <= block) {
+    costs.token_s = one_block.whole_s / block;
+    costs.handover_fraction = one_block.HandoverFraction();
+    return costs;
+  }
+  costs.pair_s = std::max(0.0, (later_block.whole_s - one_block.whole_s) / (block * many_tokens));
+  const double one_s = std::max(0.0, one_block.whole_s - costs.pair_s * block * block / 2);
+  const double many_s = std::max(0.0, many.whole_s - costs.pair_s * many_tokens * many_tokens / 2);
+  costs.token_s = std::max(0.0, (many_s - one_s) / (many_tokens - block));
+  costs.fixed_s = std::max(0.0, one_s - block * costs.token_s);
+  const double projections_s = costs.fixed_s + many_tokens * costs.token_s;
+  if (projections_s > 0) {
+    costs.handover_fraction = std::clamp(many.before_handover_s / projections_s, 0.0, 1.0);
+  }
+  return costs;
+}
+
+absl::StatusOr<double> MeasureRowExchange(const LatentLayout& layout, BoundaryExchange& exchange,
+                                          const ExchangeTarget& target) {
+  constexpr size_t kRows = 1024;
+  const AttemptKey attempt{std::numeric_limits<uint64_t>::max(), 2};
+  const BoundaryAddress address{attempt, 0, layout.layers.front(), PartKind::kLatent};
+  const std::vector<std::byte> rows(kRows * layout.RowBytes());
+  DELTAFILL_TRY(exchange.Reserve(attempt, 0));
+  const auto start = Clock::now();
+  DELTAFILL_TRY(exchange.Publish(address, rows, {&target, 1}));
+  DELTAFILL_TRY(exchange.Await(address).status());
+  const double row_s = Seconds(Clock::now() - start) / kRows;
+  exchange.AbortAll();
+  return row_s;
+}
 
 absl::StatusOr<double> MeasureExchange(const StateLayout& layout, BoundaryExchange& exchange,
                                        const ExchangeTarget& target) {
@@ -157,19 +212,25 @@ absl::StatusOr<CostConstants> MeasureCosts(Model& model, BoundaryExchange& excha
     }
   }
   CostConstants costs;
-  if (many_tokens > block && many.layer_s > one_block.layer_s) {
-    costs.layer_token_s =
-        (many.layer_s - one_block.layer_s) / static_cast<double>(many_tokens - block);
-    costs.layer_fixed_s =
-        std::max(0.0, one_block.layer_s - static_cast<double>(block) * costs.layer_token_s);
+  const double one_s = one_block.recurrent.whole_s;
+  const double many_s = many.recurrent.whole_s;
+  if (many_tokens > block && many_s > one_s) {
+    costs.layer_token_s = (many_s - one_s) / static_cast<double>(many_tokens - block);
+    costs.layer_fixed_s = std::max(0.0, one_s - static_cast<double>(block) * costs.layer_token_s);
   } else {
-    costs.layer_token_s = many.layer_s / static_cast<double>(many_tokens);
+    costs.layer_token_s = many_s / static_cast<double>(many_tokens);
   }
-  const double layers = static_cast<double>(model.config().layers.size());
-  costs.range_fixed_s = std::max(0.0, many.total_s - layers * many.layer_s);
-  costs.handover_fraction = many.handover_fraction;
+  costs.range_fixed_s = std::max(0.0, many.total_s - many.layers_s);
+  costs.handover_fraction = many.recurrent.HandoverFraction();
   DELTAFILL_TRY_ASSIGN(exchange_s, MeasureExchange(model.state_layout(), exchange, target));
   costs.exchange_s = exchange_s;
+  const LatentLayout& latents = model.state_layout().latents;
+  if (latents.layers.empty()) return costs;
+  DELTAFILL_TRY_ASSIGN(later, timer.Run(block, many_tokens));
+  costs.attention = FitAttention(one_block.attention, many.attention,
+                                 static_cast<double>(many_tokens), later.attention);
+  DELTAFILL_TRY_ASSIGN(row_s, MeasureRowExchange(latents, exchange, target));
+  costs.attention.row_exchange_s = row_s;
   return costs;
 }
 

@@ -34,6 +34,12 @@ void Fill(const CostConstants& costs, v1::CostConstants* message) {
   message->set_range_fixed_s(costs.range_fixed_s);
   message->set_handover_fraction(costs.handover_fraction);
   message->set_exchange_s(costs.exchange_s);
+  v1::AttentionCosts* attention = message->mutable_attention();
+  attention->set_fixed_s(costs.attention.fixed_s);
+  attention->set_token_s(costs.attention.token_s);
+  attention->set_pair_s(costs.attention.pair_s);
+  attention->set_handover_fraction(costs.attention.handover_fraction);
+  attention->set_row_exchange_s(costs.attention.row_exchange_s);
 }
 
 void Fill(const WorkerProfile& profile, v1::WorkerModel* message) {

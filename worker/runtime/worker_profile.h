@@ -12,6 +12,16 @@
 
 namespace deltafill::worker {
 
+// Seconds for a range of n tokens after p others at one layer of attention:
+// fixed_s + n * token_s + n * (p + n / 2) * pair_s.
+struct AttentionCosts {
+  double fixed_s = 0;
+  double token_s = 0;
+  double pair_s = 0;             // a query and a key
+  double handover_fraction = 0;  // of fixed_s + n * token_s, after which the latents are made
+  double row_exchange_s = 0;     // the latents of one token to a neighbour
+};
+
 // Seconds for a range of n tokens at one layer: layer_fixed_s + n * layer_token_s.
 struct CostConstants {
   double layer_fixed_s = 0;
@@ -19,6 +29,7 @@ struct CostConstants {
   double range_fixed_s = 0;      // embedding, logits, starting a range
   double handover_fraction = 0;  // of a layer's time, after which its boundary state is handed on
   double exchange_s = 0;         // one boundary state of one layer to a neighbour
+  AttentionCosts attention;      // models with attention layers only
 };
 
 struct WorkerProfile {
