@@ -36,7 +36,8 @@ struct LaneBench {
   LaneBench(Model* model, StateStore* store, std::shared_ptr<MailboxRegistry> registry,
             uint32_t number, size_t latent_bytes_max = size_t{1} << 30, bool remote = false)
       : mailbox(std::make_shared<Mailbox>(model->state_layout())),
-        exchange(mailbox, std::move(registry), ExchangeLinkLimits(), nullptr),
+        exchange(mailbox, std::move(registry), ExchangeLinkLimits(),
+                 [](const AttemptKey&, const absl::Status&) {}),
         pool(&model->backend(), &model->state_layout().latents, latent_bytes_max),
         latents(&pool),
         attempts(&exchange, &latents, &sink),
