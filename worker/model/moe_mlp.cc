@@ -39,7 +39,8 @@ class MoeMlp final : public LayerMlp {
                                                     .correction_bias = correction_bias_.floats(),
                                                     .experts = experts_,
                                                     .y = rows.hidden,
-                                                    .rows = rows.rows}));
+                                                    .rows = rows.rows,
+                                                    .step = rows.step}));
     return shared_ == nullptr ? absl::OkStatus() : shared_->Forward(rows);
   }
 
