@@ -93,13 +93,14 @@ class Hybrid(service.ServiceTest):
             self.assertEqual(again["logits"], first["logits"])
             self.assertEqual(client.fetch(again["state"]), stored)
 
-    def test_a_lost_worker_costs_no_bit(self):
-        tokens = service.some_tokens(LOSS_LENGTH, seed=22)
-        with self.one("whole") as client:
+    def lose_a_worker(self, length):
+        """Kills a worker that has ranges; the prompt's result, and what it should be."""
+        tokens = service.some_tokens(length, seed=22)
+        with self.one(f"whole-{length}") as client:
             result = client.prefill(tokens, logits=True)
             expected = (result["logits"], client.fetch(result["state"]))
-        with service.Roles(self.folder / "lossy", "--recovery-interval-s", "0.2", "--range-tokens",
-                           192, model=self.model, workers=3) as client:
+        with service.Roles(self.folder / f"lossy-{length}", "--recovery-interval-s", "0.2",
+                           "--range-tokens", 192, model=self.model, workers=3) as client:
             box = {}
 
             def call():
@@ -108,14 +109,24 @@ class Hybrid(service.ServiceTest):
             thread = threading.Thread(target=call)
             thread.start()
             deadline = time.monotonic() + 60
-            while not any(w["ranges_queued"] for w in client.call("status")["workers"]):
+            while thread.is_alive() and not any(
+                    worker["name"] == "worker-1" and worker["ranges_queued"]
+                    for worker in client.call("status")["workers"]):
                 self.assertLess(time.monotonic(), deadline, "the prompt never started")
             client.workers[1].kill()
             thread.join(300)
             result = box["result"]
-            self.assertGreater(result["attempts"], 1, "the worker was killed too late")
-            self.assertEqual((result["logits"], client.fetch(result["state"])), expected)
             self.assertEqual(client.call("status")["store"]["determinism_mismatches"], 0)
+            return result, (result["logits"], client.fetch(result["state"])), expected
+
+    def test_a_lost_worker_costs_no_bit(self):
+        # A fast machine may be through before the kill: then once more with a longer prompt.
+        for length in (LOSS_LENGTH, 4 * LOSS_LENGTH, 16 * LOSS_LENGTH):
+            result, outcome_with_loss, expected = self.lose_a_worker(length)
+            self.assertEqual(outcome_with_loss, expected)
+            if result["attempts"] > 1:
+                return
+        self.fail("the worker was killed too late")
 
 
 if __name__ == "__main__":
