@@ -226,6 +226,9 @@ void AddCompute(CLI::App* verb, ComputeOptions* compute) {
   verb->add_option("--range-tokens-max", compute->range_tokens_max,
                    "Room for this many tokens' activations; a multiple of 64")
       ->capture_default_str();
+  verb->add_option("--latent-budget", compute->latent_budget,
+                   "Latents of attention layers that one worker keeps, for instance 64G")
+      ->capture_default_str();
   verb->add_option("--dtype", compute->compute_dtype, "Of matrix products")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();

@@ -140,6 +140,7 @@ struct ComputeOptions {
   std::string model_directory;
   int threads_per_worker = 0;  // 0: the machine's cores divided by the workers
   uint64_t range_tokens_max = 4096;
+  std::string latent_budget = "8G";   // of one worker: bytes, or with K, M, G, T
   std::string compute_dtype = "f32";  // "f32" or "bf16"
   std::string isa;                    // "", "avx2", "avx512"
 };

@@ -44,15 +44,16 @@ absl::StatusOr<Workers> StartWorkers(const ServeOptions& options, const worker::
   const auto registry = std::make_shared<worker::MailboxRegistry>();
   Workers workers;
   for (int number = 0; number < options.workers; ++number) {
-    worker::WorkerSetup setup = NewWorkerSetup(options.compute, options.workers);
-    setup.name = absl::StrCat("worker-", number);
-    setup.served = served;
-    setup.store = store;
-    setup.coordinator = ConnectInProcess(server);
-    setup.registry = registry;
-    if (number > 0) setup.costs = workers.front()->profile().costs;
+    absl::StatusOr<worker::WorkerSetup> setup = NewWorkerSetup(options.compute, options.workers);
+    if (!setup.ok()) return setup.status();
+    setup->name = absl::StrCat("worker-", number);
+    setup->served = served;
+    setup->store = store;
+    setup->coordinator = ConnectInProcess(server);
+    setup->registry = registry;
+    if (number > 0) setup->costs = workers.front()->profile().costs;
     absl::StatusOr<std::unique_ptr<worker::Worker>> started =
-        worker::Worker::Start(std::move(setup));
+        worker::Worker::Start(*std::move(setup));
     if (!started.ok()) return started.status();
     workers.push_back(*std::move(started));
   }

@@ -42,14 +42,16 @@ int RunWorker(const WorkerOptions& options) {
   if (!served.ok()) return FailRole("--model", served.status());
   absl::StatusOr<std::unique_ptr<StateStore>> store = ConnectStore(options.store_address);
   if (!store.ok()) return FailRole("--store", store.status());
-  worker::WorkerSetup setup = NewWorkerSetup(options.compute, 1);
-  setup.name = options.name.empty() ? DefaultName() : options.name;
-  setup.served = *std::move(served);
-  setup.store = store->get();
-  setup.coordinator = worker::ConnectCoordinator(options.coordinator_address);
-  setup.exchange_listen = options.listen;
-  setup.exchange_advertise_host = options.advertise;
-  absl::StatusOr<std::unique_ptr<worker::Worker>> running = worker::Worker::Start(std::move(setup));
+  absl::StatusOr<worker::WorkerSetup> setup = NewWorkerSetup(options.compute, 1);
+  if (!setup.ok()) return FailRole("worker", setup.status());
+  setup->name = options.name.empty() ? DefaultName() : options.name;
+  setup->served = *std::move(served);
+  setup->store = store->get();
+  setup->coordinator = worker::ConnectCoordinator(options.coordinator_address);
+  setup->exchange_listen = options.listen;
+  setup->exchange_advertise_host = options.advertise;
+  absl::StatusOr<std::unique_ptr<worker::Worker>> running =
+      worker::Worker::Start(*std::move(setup));
   if (!running.ok()) return FailRole("worker", running.status());
   coordinator::LogNotice(absl::StrCat("worker ", (*running)->profile().name, ", peers reach it at ",
                                       (*running)->profile().exchange_address));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "client/byte_size.h"
 #include "coordinator/front/log.h"
 
 namespace deltafill::client {
@@ -15,8 +16,11 @@ absl::StatusOr<worker::ServedModel> LoadServedModel(const ComputeOptions& option
   return worker::LoadServedModel(options.model_directory, backend);
 }
 
-worker::WorkerSetup NewWorkerSetup(const ComputeOptions& options, int workers) {
+absl::StatusOr<worker::WorkerSetup> NewWorkerSetup(const ComputeOptions& options, int workers) {
+  absl::StatusOr<uint64_t> latents = ParseByteSize("--latent-budget", options.latent_budget);
+  if (!latents.ok()) return latents.status();
   worker::WorkerSetup setup;
+  setup.latent_bytes_max = *latents;
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   setup.threads =
       options.threads_per_worker > 0 ? options.threads_per_worker : std::max(1, cores / workers);

@@ -11,7 +11,8 @@ namespace deltafill::client {
 absl::StatusOr<worker::ServedModel> LoadServedModel(const ComputeOptions& options);
 
 // Threads, limits and log for one of `workers` workers of this process; the rest is the caller's.
-worker::WorkerSetup NewWorkerSetup(const ComputeOptions& options, int workers);
+// INVALID_ARGUMENT naming the option.
+absl::StatusOr<worker::WorkerSetup> NewWorkerSetup(const ComputeOptions& options, int workers);
 
 }  // namespace deltafill::client
 

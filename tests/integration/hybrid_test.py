@@ -93,6 +93,10 @@ class Hybrid(service.ServiceTest):
             self.assertEqual(again["logits"], first["logits"])
             self.assertEqual(client.fetch(again["state"]), stored)
 
+    def test_latents_that_do_not_fit_are_refused(self):
+        with self.one("small", "--latent-budget", "64K") as client:
+            self.assert_fails("RESOURCE_EXHAUSTED", "latent", client.prefill, self.tokens)
+
     def lose_a_worker(self, length):
         """Kills a worker that has ranges; the prompt's result, and what it should be."""
         tokens = service.some_tokens(length, seed=22)

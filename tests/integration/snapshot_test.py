@@ -3,9 +3,11 @@ import hashlib
 import os
 import pathlib
 import signal
+import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -27,7 +29,10 @@ class Snapshots(service.ServiceTest):
     def setUp(self):
         super().setUp()
         os.environ["DELTAFILL_STATE_DIR"] = str(self.folder / "state")
-        self.tree = self.folder / "tree"
+        # Outside this checkout, which is a git work tree and may be somebody else's.
+        outside = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, outside)
+        self.tree = outside / "tree"
         for number in range(8):
             self.write(f"src/file{number}.cc", number)
 
