@@ -1,8 +1,10 @@
 # Fuzzers of the model's readers. They take the readers' sources themselves, built with coverage.
 set(model ${CMAKE_SOURCE_DIR}/worker/model)
 foreach(reader config safetensors)
-  add_executable(${reader}_fuzz ${reader}_fuzz.cc ${model}/config.cc ${model}/safetensors.cc
-                                ${model}/strict_json.cc)
+  add_executable(${reader}_fuzz ${reader}_fuzz.cc
+    ${model}/config.cc ${model}/config_fla_kda.cc ${model}/config_hybrid.cc
+    ${model}/config_kimi_linear.cc ${model}/config_section.cc ${model}/safetensors.cc
+    ${model}/strict_json.cc)
   target_compile_options(${reader}_fuzz PRIVATE -fsanitize=fuzzer,address,undefined)
   target_link_options(${reader}_fuzz PRIVATE -fsanitize=fuzzer,address,undefined)
   target_link_libraries(${reader}_fuzz PRIVATE deltafill_options absl::status absl::statusor
