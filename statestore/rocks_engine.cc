@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "statestore/rocks_options.h"
+#include "statestore/unwatched_call.h"
 
 namespace deltafill {
 namespace {
@@ -90,6 +91,7 @@ class RocksEngine final : public KeyValueEngine {
     }
     rocksdb::WriteOptions write_options;
     write_options.sync = durability == Durability::kSynced && options_.sync_writes;
+    const UnwatchedCall unwatched;
     const rocksdb::Status status = database_->Write(write_options, &batch);
     if (status.ok()) return absl::OkStatus();
     write_failed_.store(true);
