@@ -206,7 +206,7 @@ class RocksEngine final : public KeyValueEngine {
     std::unique_lock lock(mutex_);
     Close();
     read_only_ = false;
-    const absl::Status status = OpenLocked();
+    absl::Status status = OpenLocked();
     if (status.ok()) {
       write_failed_.store(false);
       return status;
