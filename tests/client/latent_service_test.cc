@@ -42,6 +42,7 @@ class LatentServiceTest : public FrontTest {
     EngineStoreOptions store_options;
     store_options.sweep_interval = std::chrono::milliseconds(0);
     store_options.log = [](const std::string&) {};
+    store_options.clock = clock_;
     store_ = *EngineStore::Open(std::make_unique<deltafill::testing::FaultyEngine>(bytes_),
                                 store_options);
     SchedulingOptions scheduling;
@@ -114,6 +115,8 @@ class LatentServiceTest : public FrontTest {
     return store_->GetStats()->parts == parts;
   }
 
+  const std::shared_ptr<deltafill::testing::FakeClock> clock_ =
+      std::make_shared<deltafill::testing::FakeClock>();
   std::shared_ptr<Toy> toy_;
   std::atomic<bool> slow_{false};
   std::unique_ptr<SchedulingService> scheduling_;
@@ -324,7 +327,9 @@ TEST_F(LatentRecoveryTest, LosingAWorkerInMidPromptCostsNoBit) {
   again.set_no_resume(true);
   EXPECT_EQ(Prefill(again).done.state(), result.done.state());
   EXPECT_EQ(store_->GetStats()->determinism_mismatches, 0u);
-  // What the lost attempt left behind goes with its leases: 2 states, 3 whole pieces.
+  // What the lost attempt left behind goes with its leases, at the latest when those run out that
+  // the lost worker had no time to report: 2 states, 3 whole pieces.
+  clock_->Advance(kLeaseDuration + std::chrono::seconds(1));
   EXPECT_TRUE(NothingIsLeased(2 * 3 + 3)) << store_->GetStats()->parts;
 }
 
