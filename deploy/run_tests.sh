@@ -63,6 +63,8 @@ stage_tidy() {
     return
   fi
   cmake --preset release >/dev/null
+  # Sources include what is made of the protos.
+  cmake --build --preset release --target proto_prefill proto_snapshot proto_statestore proto_worker
   clang-tidy-19 -p build/release --quiet "${changed[@]}"
 }
 
