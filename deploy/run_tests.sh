@@ -30,7 +30,7 @@ stage_tsan() {
   cmake --preset tsan
   cmake --build --preset tsan --target tests_concurrency
   # gRPC's and RocksDB's own code is not instrumented; races inside them are not ours to judge.
-  TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions=$PWD/tests/testing/libraries_tsan.supp" \
+  TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions=$PWD/tests/testing/grpc_tsan.supp" \
     ctest --test-dir build/tsan --label-regex concurrency --parallel "$parallel"
 }
 
