@@ -46,6 +46,20 @@ Status CheckProjection(const LatentProjection* projection, const CpuLatentProjec
   return InvalidArgument("projection: was not made by a CPU backend");
 }
 
+// Packed sequences; `check(sequence, its index, its rows)` looks at those that have rows.
+template <typename Check>
+Status CheckPacked(SequenceOffsets offsets, std::span<const LatentSequence> sequences,
+                   const Check& check) {
+  DELTAFILL_CHECK(CheckOffsets(offsets));
+  DELTAFILL_CHECK(CheckCount(sequences.size(), static_cast<int64_t>(offsets.size()) - 1));
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const int64_t rows = offsets[s + 1] - offsets[s];
+    DELTAFILL_CHECK(CheckSequence(sequences[s], s, rows));
+    if (rows > 0) DELTAFILL_CHECK(check(sequences[s], s, rows));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status ValidateShape(const LatentShape& shape) {
@@ -66,36 +80,25 @@ Status Validate(const LatentAppendParams& params) {
   if (!(params.eps >= 0.0f && params.eps <= 1.0f)) {
     return InvalidArgument("eps: " + std::to_string(params.eps) + " is not in [0, 1]");
   }
-  DELTAFILL_CHECK(CheckOffsets(params.offsets));
-  DELTAFILL_CHECK(
-      CheckCount(params.sequences.size(), static_cast<int64_t>(params.offsets.size()) - 1));
-  for (size_t s = 0; s < params.sequences.size(); ++s) {
-    const int64_t rows = params.offsets[s + 1] - params.offsets[s];
-    const LatentSequence& sequence = params.sequences[s];
-    DELTAFILL_CHECK(CheckSequence(sequence, s, rows));
-    if (rows == 0) continue;
-    DELTAFILL_CHECK(CheckPages(sequence, s, sequence.first_token, sequence.first_token + rows));
-  }
+  DELTAFILL_CHECK(CheckPacked(
+      params.offsets, params.sequences, [](const LatentSequence& sequence, size_t s, int64_t rows) {
+        return CheckPages(sequence, s, sequence.first_token, sequence.first_token + rows);
+      }));
   return CheckRows("x", params.x, params.offsets.back(), params.rank + params.rope_dim);
 }
 
 Status Validate(const LatentPrefillParams& params, const CpuLatentProjection** projection) {
   DELTAFILL_CHECK(CheckProjection(params.projection, projection));
-  DELTAFILL_CHECK(CheckOffsets(params.offsets));
-  DELTAFILL_CHECK(
-      CheckCount(params.sequences.size(), static_cast<int64_t>(params.offsets.size()) - 1));
-  for (size_t s = 0; s < params.sequences.size(); ++s) {
-    const int64_t rows = params.offsets[s + 1] - params.offsets[s];
-    const LatentSequence& sequence = params.sequences[s];
-    DELTAFILL_CHECK(CheckSequence(sequence, s, rows));
-    if (rows == 0) continue;
-    if (sequence.first_token % kBlockTokens != 0) {
-      return InvalidArgument("sequences[" + std::to_string(s) +
-                             "].first_token: " + std::to_string(sequence.first_token) +
-                             " is not a multiple of " + std::to_string(kBlockTokens));
-    }
-    DELTAFILL_CHECK(CheckPages(sequence, s, 0, sequence.first_token + rows));
-  }
+  DELTAFILL_CHECK(CheckPacked(params.offsets, params.sequences,
+                              [](const LatentSequence& sequence, size_t s, int64_t rows) -> Status {
+                                if (sequence.first_token % kBlockTokens != 0) {
+                                  return InvalidArgument(
+                                      "sequences[" + std::to_string(s) +
+                                      "].first_token: " + std::to_string(sequence.first_token) +
+                                      " is not a multiple of " + std::to_string(kBlockTokens));
+                                }
+                                return CheckPages(sequence, s, 0, sequence.first_token + rows);
+                              }));
   const LatentShape& shape = (*projection)->shape();
   DELTAFILL_CHECK(CheckRows("q", params.q, params.offsets.back(), shape.QueryWidth()));
   return CheckRows("o", params.o, params.offsets.back(), shape.OutputWidth());

@@ -4,25 +4,10 @@
 
 namespace deltafill::kernels::cpu {
 
-Status CheckRange(const std::string& field, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return {};
-  return InvalidArgument(field + ": " + std::to_string(value) + " is not in [" +
-                         std::to_string(low) + ", " + std::to_string(high) + "]");
-}
-
-Status CheckNotNull(const std::string& field, const void* pointer) {
-  if (pointer != nullptr) return {};
-  return InvalidArgument(field + ": is null");
-}
-
 Status CheckFloats(const std::string& field, const void* pointer) {
   DELTAFILL_CHECK(CheckNotNull(field, pointer));
   if (reinterpret_cast<uintptr_t>(pointer) % alignof(float) == 0) return {};
   return InvalidArgument(field + ": is not aligned to 4 bytes");
-}
-
-bool IsKnown(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
 // Rows that an operator reads or writes. No rows: nothing but the dtype is looked at.

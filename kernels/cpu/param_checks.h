@@ -1,4 +1,5 @@
-// The single checks that the validation of params is made of. Each names the field it was given.
+// The single checks that the validation of params is made of, beside those of all backends. Each
+// names the field it was given.
 #ifndef DELTAFILL_KERNELS_CPU_PARAM_CHECKS_H_
 #define DELTAFILL_KERNELS_CPU_PARAM_CHECKS_H_
 
@@ -6,6 +7,7 @@
 #include <string>
 
 #include "kernels/cpu/weight.h"
+#include "kernels/param_checks.h"
 #include "kernels/status.h"
 #include "kernels/tensor.h"
 
@@ -16,11 +18,6 @@ namespace deltafill::kernels::cpu {
   do {                                                        \
     if (Status status = (check); !status.ok()) return status; \
   } while (false)
-
-bool IsKnown(DType dtype);
-
-Status CheckRange(const std::string& field, int64_t value, int64_t low, int64_t high);
-Status CheckNotNull(const std::string& field, const void* pointer);
 
 // fp32 memory: not null and aligned.
 Status CheckFloats(const std::string& field, const void* pointer);

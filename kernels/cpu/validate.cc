@@ -46,14 +46,7 @@ Status Validate(const EmbeddingParams& params, const CpuWeight** table) {
   const int64_t count = static_cast<int64_t>(params.tokens.size());
   DELTAFILL_CHECK(CheckRange("tokens.size()", count, 0, kRowsMax));
   DELTAFILL_CHECK(CheckRows("y", params.y, count, (*table)->in_features()));
-  const int64_t vocabulary = (*table)->out_features();
-  for (size_t i = 0; i < params.tokens.size(); ++i) {
-    if (params.tokens[i] < vocabulary) continue;
-    return InvalidArgument("tokens[" + std::to_string(i) +
-                           "]: " + std::to_string(params.tokens[i]) +
-                           " is not below the vocabulary's " + std::to_string(vocabulary));
-  }
-  return {};
+  return CheckTokens(params.tokens, (*table)->out_features());
 }
 
 Status Validate(const RmsNormParams& params) {

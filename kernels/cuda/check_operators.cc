@@ -2,19 +2,10 @@
 
 #include <string>
 
+#include "kernels/param_checks.h"
+
 namespace deltafill::kernels::cuda {
 namespace {
-
-Status CheckRange(const char* field, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return {};
-  return InvalidArgument(std::string(field) + ": " + std::to_string(value) + " is not in [" +
-                         std::to_string(low) + ", " + std::to_string(high) + "]");
-}
-
-Status CheckNotNull(const char* field, const void* pointer) {
-  if (pointer != nullptr) return {};
-  return InvalidArgument(std::string(field) + ": is null");
-}
 
 Status CheckMultiple(const char* field, int64_t value, int64_t of) {
   if (value % of == 0) return {};
@@ -31,7 +22,7 @@ Status CheckRows(const char* field, const ConstRows& rows, int64_t count, int64_
                                           (allows_f32 ? " or f32" : "")};
   }
   if (count == 0) return {};
-  if (Status s = CheckNotNull((std::string(field) + ".data").c_str(), rows.data); !s.ok()) return s;
+  if (Status s = CheckNotNull(std::string(field) + ".data", rows.data); !s.ok()) return s;
   if (rows.row_stride < width) {
     return InvalidArgument(std::string(field) + ".row_stride: " + std::to_string(rows.row_stride) +
                            " is less than the width " + std::to_string(width));
@@ -43,10 +34,6 @@ Status CheckRows(const char* field, const ConstRows& rows, int64_t count, int64_
   if (aligned) return {};
   return InvalidArgument(std::string(field) + ": rows are not aligned to " +
                          std::to_string(alignment) + " bytes");
-}
-
-bool IsKnown(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
 }  // namespace
@@ -82,13 +69,7 @@ Status CheckEmbedding(const EmbeddingParams& params, int64_t vocabulary, int64_t
   const int64_t count = static_cast<int64_t>(params.tokens.size());
   if (Status s = CheckRange("tokens.size()", count, 0, kRowsMax); !s.ok()) return s;
   if (Status s = CheckRows("y", params.y, count, width, 16); !s.ok()) return s;
-  for (size_t i = 0; i < params.tokens.size(); ++i) {
-    if (params.tokens[i] < vocabulary) continue;
-    return InvalidArgument("tokens[" + std::to_string(i) +
-                           "]: " + std::to_string(params.tokens[i]) +
-                           " is not below the vocabulary's " + std::to_string(vocabulary));
-  }
-  return {};
+  return CheckTokens(params.tokens, vocabulary);
 }
 
 Status CheckSwiGlu(const SwiGluParams& params) {

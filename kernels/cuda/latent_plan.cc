@@ -5,17 +5,12 @@
 #include <string>
 
 #include "kernels/cuda/latent_limits.h"
+#include "kernels/param_checks.h"
 
 namespace deltafill::kernels::cuda {
 namespace {
 
 constexpr int kHeadsMax = 1 << 12;
-
-Status CheckRange(const std::string& field, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return {};
-  return InvalidArgument(field + ": " + std::to_string(value) + " is not in [" +
-                         std::to_string(low) + ", " + std::to_string(high) + "]");
-}
 
 Status CheckDim(const std::string& field, int64_t value, int64_t low, int64_t high) {
   if (Status s = CheckRange(field, value, low, high); !s.ok()) {
