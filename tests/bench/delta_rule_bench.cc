@@ -6,9 +6,6 @@
 //   2 C K   the lower triangles of A and P
 //   2 C V   solving with I + A, and P E
 // The summary: 4 K (K + V) + C K + C (K + V), no outputs.
-#include <oneapi/dnnl/dnnl.h>
-#include <time.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -18,6 +15,7 @@
 
 #include "kernels/cpu/delta_rule.h"
 #include "kernels/cpu/thread_team.h"
+#include "tests/bench/cpu_rate.h"
 #include "tests/testing/random.h"
 
 // Of the OpenMP runtime that oneDNN was built with.
@@ -33,44 +31,6 @@ using kernels::WriteRule;
 
 constexpr int64_t kTokens = 1024;
 constexpr int kHeads = 16;
-
-// Processor time of the calling thread, which does all the work here: others share the machine.
-double ThreadSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-// The shortest of several runs.
-template <typename Body>
-double ShortestSeconds(Body&& body) {
-  double shortest = 1e30;
-  double total = 0.0;
-  for (int run = 0; run < 50 && (run < 5 || total < 1.0); ++run) {
-    const double start = ThreadSeconds();
-    body();
-    const double seconds = ThreadSeconds() - start;
-    shortest = std::min(shortest, seconds);
-    total += seconds;
-  }
-  return shortest;
-}
-
-// GFLOP/s of [m, k] [k, n] in oneDNN, on the calling thread only.
-double SgemmRate(int64_t m, int64_t n, int64_t k) {
-  Random random(1);
-  const std::vector<float> a = random.NormalVector(m * k);
-  const std::vector<float> b = random.NormalVector(k * n);
-  std::vector<float> c(static_cast<size_t>(m * n));
-  const double seconds = ShortestSeconds([&] {
-    if (dnnl_sgemm('N', 'N', m, n, k, 1.0f, a.data(), k, b.data(), n, 0.0f, c.data(), n) !=
-        dnnl_success) {
-      std::fprintf(stderr, "dnnl_sgemm failed\n");
-      std::exit(1);
-    }
-  });
-  return 2.0 * m * n * k / seconds * 1e-9;
-}
 
 struct BenchInputs {
   BenchInputs(const DeltaRuleShape& shape, int64_t rows) {
@@ -95,12 +55,6 @@ struct BenchInputs {
   std::vector<float> q, k, v, f, beta, a_log, o;
   kernels::DeltaRuleInputs in;
 };
-
-void Check(const kernels::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.message().c_str());
-  std::exit(1);
-}
 
 struct Case {
   const char* name;

@@ -6,9 +6,6 @@
 //   attention   2 (192 + 128) a row, head and key it sees
 //   expansion   2 * 512 * (128 + 128) a key and head, once a call
 //   experts     6 * 2304 * 1024 a row and expert chosen
-#include <oneapi/dnnl/dnnl.h>
-#include <time.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -17,6 +14,7 @@
 #include <vector>
 
 #include "kernels/operators.h"
+#include "tests/bench/cpu_rate.h"
 #include "tests/testing/random.h"
 
 // Of the OpenMP runtime that oneDNN was built with.
@@ -26,49 +24,6 @@ namespace deltafill::test {
 namespace {
 
 using kernels::DType;
-
-// Processor time of the calling thread, which does all the work here: others share the machine.
-double ThreadSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-// The shortest of several runs.
-template <typename Body>
-double ShortestSeconds(Body&& body) {
-  double shortest = 1e30;
-  double total = 0.0;
-  for (int run = 0; run < 50 && (run < 5 || total < 1.0); ++run) {
-    const double start = ThreadSeconds();
-    body();
-    const double seconds = ThreadSeconds() - start;
-    shortest = std::min(shortest, seconds);
-    total += seconds;
-  }
-  return shortest;
-}
-
-void Check(const kernels::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.message().c_str());
-  std::exit(1);
-}
-
-// FLOP/s of a 1024^3 product.
-double SgemmRate() {
-  constexpr int64_t kSize = 1024;
-  Random random(1);
-  const std::vector<float> a = random.NormalVector(kSize * kSize);
-  std::vector<float> c(static_cast<size_t>(kSize * kSize));
-  const double seconds = ShortestSeconds([&] {
-    if (dnnl_sgemm('N', 'N', kSize, kSize, kSize, 1.0f, a.data(), kSize, a.data(), kSize, 0.0f,
-                   c.data(), kSize) != dnnl_success) {
-      std::exit(1);
-    }
-  });
-  return 2.0 * kSize * kSize * kSize / seconds;
-}
 
 kernels::LatentShape Shape(int heads) {
   return {.heads = heads, .nope_dim = 128, .rope_dim = 64, .value_dim = 128, .rank = 512};
@@ -173,7 +128,7 @@ int Main() {
   std::unique_ptr<kernels::Operators> lane;
   Check(kernels::NewCpuBackend({.isa = isa != nullptr ? isa : ""}, &backend));
   Check(backend->NewOperators(1, &lane));
-  const double sgemm = SgemmRate();
+  const double sgemm = 1e9 * SgemmRate(1024, 1024, 1024);  // FLOP/s
   std::printf(
       "| one thread, %s | ms | GFLOP/s | of sgemm | attention alone |\n|---|---|---|---|---|\n",
       backend->numerics().c_str());
