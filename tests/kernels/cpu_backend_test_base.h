@@ -54,6 +54,16 @@ class CpuBackendTest : public ::testing::Test {
   std::unique_ptr<Backend> backend_;
 };
 
+// A backend with bf16 products. Skips where the instruction set has none.
+inline void MakeBf16Backend(std::unique_ptr<Backend>* backend) {
+  const Status status =
+      NewCpuBackend({.compute_dtype = DType::kBF16, .isa = IsaUnderTest()}, backend);
+  if (status.ok()) return;
+  ASSERT_TRUE(status.code() == StatusCode::kUnsupported || !IsaUnderTest().empty())
+      << status.message();
+  GTEST_SKIP() << status.message();
+}
+
 // [rows, width] inside a buffer with a padded stride and an odd start. What lies around the rows is
 // a marker, which outputs must leave alone.
 class PlacedRows {

@@ -13,15 +13,7 @@ using test::Random;
 
 class CpuBf16Test : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const Status status =
-        NewCpuBackend({.compute_dtype = DType::kBF16, .isa = IsaUnderTest()}, &backend_);
-    if (!status.ok()) {
-      ASSERT_TRUE(status.code() == StatusCode::kUnsupported || !IsaUnderTest().empty())
-          << status.message();
-      GTEST_SKIP() << status.message();
-    }
-  }
+  void SetUp() override { MakeBf16Backend(&backend_); }
 
   std::unique_ptr<Weight> NewWeight(std::span<const float> w, int64_t out, int64_t in) {
     std::unique_ptr<Weight> weight;

@@ -15,15 +15,7 @@ using test::Random;
 
 class CpuHybridBf16Test : public CpuLatentTest {
  protected:
-  void SetUp() override {
-    const Status status =
-        NewCpuBackend({.compute_dtype = DType::kBF16, .isa = IsaUnderTest()}, &backend_);
-    if (!status.ok()) {
-      ASSERT_TRUE(status.code() == StatusCode::kUnsupported || !IsaUnderTest().empty())
-          << status.message();
-      GTEST_SKIP() << status.message();
-    }
-  }
+  void SetUp() override { MakeBf16Backend(&backend_); }
 };
 
 TEST_F(CpuHybridBf16Test, LatentAttentionIsThatOfRoundedProducts) {

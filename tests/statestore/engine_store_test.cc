@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "statestore/records.h"
-#include "tests/statestore/store_fixture.h"
+#include "tests/statestore/engine_store_fixture.h"
 
 namespace deltafill {
 namespace {
@@ -17,42 +17,16 @@ using testing::SampleManifest;
 using testing::SamplePart;
 using testing::StoreState;
 
-class EngineStoreTest : public ::testing::Test {
+class EngineStoreTest : public testing::EngineStoreFixture {
  protected:
-  void SetUp() override {
-    FaultyEngine::writes_fail = false;
-    FaultyEngine::reads_fail = false;
-    Reopen(0);
-    chain_ = SampleChain(*store_->GetTenantSalt("acme"), 1, 16);
-  }
-
-  void Reopen(uint64_t budget_bytes) {
-    store_.reset();
-    EngineStoreOptions options;
-    options.budget_bytes = budget_bytes;
-    options.clock = clock_;
-    options.sweep_interval = std::chrono::milliseconds(0);
-    options.log = [this](const std::string& line) { log_ += line + "\n"; };
-    auto opened = EngineStore::Open(std::make_unique<FaultyEngine>(engine_), options);
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    store_ = *std::move(opened);
-  }
-
   // Stores one state of one part of its own at boundary 64 * (i + 1); 1,136 bytes encoded.
   absl::StatusOr<PutManifestOutcome> Store(size_t i, bool pinned = false) {
     clock_->Advance(std::chrono::seconds(1));
     return StoreState(store_.get(), "acme", chain_[i], 64 * (i + 1), {static_cast<uint32_t>(i)}, 64,
                       pinned);
   }
-  bool IsThere(size_t i) { return store_->GetManifest("acme", chain_[i]).ok(); }
   PartId PartOf(size_t i) { return store_->GetManifest("acme", chain_[i])->parts[0].id; }
   FindResult Find(bool verify = true) { return *store_->FindDeepest("acme", chain_, 64, verify); }
-
-  std::shared_ptr<KeyValueEngine> engine_ = NewMemoryEngine();
-  std::shared_ptr<FakeClock> clock_ = std::make_shared<FakeClock>();
-  std::string log_;
-  std::unique_ptr<EngineStore> store_;
-  std::vector<StateId> chain_;
 };
 
 TEST_F(EngineStoreTest, LeasesRunOut) {

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <thread>
 
-#include "tests/statestore/store_fixture.h"
+#include "tests/statestore/engine_store_fixture.h"
 
 namespace deltafill {
 namespace {
@@ -23,21 +23,8 @@ using testing::StoreState;
 constexpr uint64_t kPartBytes = 1136;  // of StoreState's parts
 constexpr uint32_t kShared = 1000;     // seed
 
-class SharingTest : public ::testing::Test {
+class SharingTest : public testing::EngineStoreFixture {
  protected:
-  void SetUp() override { Reopen(0); }
-
-  void Reopen(uint64_t budget_bytes) {
-    store_.reset();
-    EngineStoreOptions options;
-    options.budget_bytes = budget_bytes;
-    options.clock = clock_;
-    options.sweep_interval = std::chrono::milliseconds(0);
-    options.log = [](const std::string&) {};
-    store_ = *EngineStore::Open(std::make_unique<FaultyEngine>(engine_), options);
-    chain_ = SampleChain(*store_->GetTenantSalt("acme"), 1, 16);
-  }
-
   // State i has a part of its own and the shared one.
   absl::Status Store(size_t i, bool pinned = false) {
     clock_->Advance(std::chrono::seconds(1));
@@ -45,13 +32,7 @@ class SharingTest : public ::testing::Test {
                       {static_cast<uint32_t>(i), kShared}, 64, pinned)
         .status();
   }
-  bool IsThere(size_t i) { return store_->GetManifest("acme", chain_[i]).ok(); }
   PartId SharedPart(size_t i) { return store_->GetManifest("acme", chain_[i])->parts[1].id; }
-
-  std::shared_ptr<KeyValueEngine> engine_ = NewMemoryEngine();
-  std::shared_ptr<FakeClock> clock_ = std::make_shared<FakeClock>();
-  std::unique_ptr<EngineStore> store_;
-  std::vector<StateId> chain_;
 };
 
 TEST_F(SharingTest, BytesAreCountedOnceAndGoWithTheLastReference) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,6 +76,34 @@ struct LaneBench {
   std::unique_ptr<PrefillLane> prefill;
   std::unique_ptr<DecodeLane> decode;
 };
+
+// An answer and the state of prompt and answer.
+struct SavedAnswer {
+  std::vector<uint32_t> tokens;  // the prompt's and the generated ones
+  BoundaryStored saved;
+};
+
+// From nothing, the state kept.
+inline DecodeCommand SavingDecode(const std::vector<uint32_t>& prompt, uint32_t max_tokens) {
+  DecodeCommand decode;
+  decode.attempt = {1, 1};
+  decode.tokens = prompt;
+  decode.max_tokens = max_tokens;
+  decode.save_state = true;
+  decode.tenant = "tenant";
+  return decode;
+}
+
+// Of the first decoding on this worker; nullopt if it does not end in time.
+inline std::optional<SavedAnswer> DecodeAndSave(LaneBench& worker, const DecodeCommand& decode) {
+  worker.decode->Run(decode);
+  if (!worker.sink.WaitFor<DecodeFinished>()) return std::nullopt;
+  SavedAnswer answer{decode.tokens, worker.sink.Of<DecodeFinished>().front().saved};
+  for (const DecodeToken& token : worker.sink.Of<DecodeToken>()) {
+    answer.tokens.push_back(token.id);
+  }
+  return answer;
+}
 
 // A stored state to start from.
 struct WavefrontStart {

@@ -22,7 +22,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import KimiLinearForCausalLM
 from transformers.models.glm5_next import modeling_glm5_next
-from transformers.models.kimi_linear import modeling_kimi_linear
+
+from kept_states import kept_states
 
 # name, layers, hidden, intermediate, heads, head dim, vocabulary, and what is special about it
 CASES = [
@@ -130,28 +131,8 @@ def run_reference(case, directory, tokens):
             gate = layer.self_attn.forget_gate
             gate.safe_gate_lower_bound = case["lower_bound"]
             gate.forward = modeling_glm5_next.Glm5NextTextForgetGate.forward.__get__(gate)
-    states, tails = [], []
-    chunk_rule = modeling_kimi_linear.chunk_kimi_delta_attention
-    convolution = modeling_kimi_linear.causal_conv1d_fn
-
-    def keep_state(*args, **kwargs):
-        kwargs["output_final_state"] = True
-        out, state = chunk_rule(*args, **kwargs)
-        states.append(state)
-        return out, None
-
-    def keep_tail(rows, *args, **kwargs):
-        tails.append(rows[0, :, -3:].clone())
-        return convolution(rows, *args, **kwargs)
-
-    modeling_kimi_linear.chunk_kimi_delta_attention = keep_state
-    modeling_kimi_linear.causal_conv1d_fn = keep_tail
-    try:
-        with torch.no_grad():
-            logits = model(tokens[None].long(), use_cache=False).logits[0]
-    finally:
-        modeling_kimi_linear.chunk_kimi_delta_attention = chunk_rule
-        modeling_kimi_linear.causal_conv1d_fn = convolution
+    with kept_states() as (states, tails), torch.no_grad():
+        logits = model(tokens[None].long(), use_cache=False).logits[0]
     return logits, states, tails
 
 

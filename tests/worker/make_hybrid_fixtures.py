@@ -22,7 +22,8 @@ import tempfile
 import torch
 from safetensors.torch import save_file
 from transformers import KimiLinearConfig, KimiLinearForCausalLM
-from transformers.models.kimi_linear import modeling_kimi_linear
+
+from kept_states import kept_states
 
 CASES = [
     # Crosses two pages of the latent cache; ends inside, at and after page and block edges.
@@ -154,31 +155,13 @@ def prepare(model, case, latents):
 
 
 def run_reference(model, case, tokens):
-    states, tails, latents = {}, {}, {}
+    latents = {}
     prepare(model, case, latents)
+    with kept_states() as (states, tails), torch.no_grad():
+        logits = model(tokens[None].long(), use_cache=False).logits[0]
     kda = [n for n in range(case["layers"]) if n + 1 not in case["attention"]]
-    chunk_rule = modeling_kimi_linear.chunk_kimi_delta_attention
-    convolution = modeling_kimi_linear.causal_conv1d_fn
-
-    def keep_state(*args, **kwargs):
-        kwargs["output_final_state"] = True
-        out, state = chunk_rule(*args, **kwargs)
-        states[kda[len(states)]] = state[0].transpose(1, 2)
-        return out, None
-
-    def keep_tail(rows, *args, **kwargs):
-        tails[kda[len(tails)]] = rows[0, :, -3:].clone()
-        return convolution(rows, *args, **kwargs)
-
-    modeling_kimi_linear.chunk_kimi_delta_attention = keep_state
-    modeling_kimi_linear.causal_conv1d_fn = keep_tail
-    try:
-        with torch.no_grad():
-            logits = model(tokens[None].long(), use_cache=False).logits[0]
-    finally:
-        modeling_kimi_linear.chunk_kimi_delta_attention = chunk_rule
-        modeling_kimi_linear.causal_conv1d_fn = convolution
-    return logits, states, tails, {n: torch.cat(parts, -1) for n, parts in latents.items()}
+    return (logits, {n: state[0].transpose(1, 2) for n, state in zip(kda, states)},
+            dict(zip(kda, tails)), {n: torch.cat(parts, -1) for n, parts in latents.items()})
 
 
 def make_case(case, root):

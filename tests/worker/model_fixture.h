@@ -3,6 +3,8 @@
 #ifndef DELTAFILL_TESTS_WORKER_MODEL_FIXTURE_H_
 #define DELTAFILL_TESTS_WORKER_MODEL_FIXTURE_H_
 
+#include <gtest/gtest.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -81,6 +83,30 @@ class MemoryPort final : public BoundaryPort {
   bool outgoing_wanted_ = true;
   LatentCache* latents_ = nullptr;
   int64_t first_token_ = 0;
+};
+
+// A committed checkpoint, the parameter, loaded, and a lane of rows_max rows on one thread.
+class LoadedModelTest : public testing::TestWithParam<const char*> {
+ protected:
+  explicit LoadedModelTest(int64_t rows_max) : rows_max_(rows_max) {}
+
+  void SetUp() override {
+    CopyFixture(GetParam(), directory_.path() + "/model");
+    model_ = LoadOrFail(directory_.path() + "/model");
+    ASSERT_NE(model_, nullptr);
+    lane_ = NewLane(1);
+  }
+
+  std::shared_ptr<Lane> NewLane(int threads) {
+    auto lane = model_->NewLane(threads, rows_max_);
+    EXPECT_TRUE(lane.ok()) << lane.status();
+    return lane.ok() ? *lane : nullptr;
+  }
+
+  const int64_t rows_max_;
+  TemporaryDirectory directory_;
+  std::unique_ptr<Model> model_;
+  std::shared_ptr<Lane> lane_;
 };
 
 struct RangeResult {

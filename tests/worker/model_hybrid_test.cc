@@ -31,20 +31,9 @@ struct Prompt {
   std::vector<float> logits;  // of the last token
 };
 
-class ModelHybridTest : public testing::TestWithParam<const char*> {
+class ModelHybridTest : public LoadedModelTest {
  protected:
-  void SetUp() override {
-    CopyFixture(GetParam(), directory_.path() + "/model");
-    model_ = LoadOrFail(directory_.path() + "/model");
-    ASSERT_NE(model_, nullptr);
-    lane_ = NewLane(1);
-  }
-
-  std::shared_ptr<Lane> NewLane(int threads) {
-    auto lane = model_->NewLane(threads, kRowsMax);
-    EXPECT_TRUE(lane.ok()) << lane.status();
-    return lane.ok() ? *lane : nullptr;
-  }
+  ModelHybridTest() : LoadedModelTest(kRowsMax) {}
 
   void Run(Prompt& prompt, const std::vector<uint32_t>& tokens) {
     const RangeResult range =
@@ -78,10 +67,6 @@ class ModelHybridTest : public testing::TestWithParam<const char*> {
     const std::string logits = ByteDifference(got.logits, wanted.logits);
     return logits.empty() ? "" : "logits: " + logits;
   }
-
-  TemporaryDirectory directory_;
-  std::unique_ptr<Model> model_;
-  std::shared_ptr<Lane> lane_;
 };
 
 TEST_P(ModelHybridTest, RangesOfAnyLengthGiveTheSameBytes) {

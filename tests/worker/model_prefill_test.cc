@@ -16,29 +16,14 @@ using testing::HasSubstr;
 
 constexpr int64_t kRowsMax = 512;
 
-class ModelPrefillTest : public testing::TestWithParam<const char*> {
+class ModelPrefillTest : public LoadedModelTest {
  protected:
-  void SetUp() override {
-    CopyFixture(GetParam(), directory_.path() + "/model");
-    model_ = LoadOrFail(directory_.path() + "/model");
-    ASSERT_NE(model_, nullptr);
-    lane_ = NewLane(1);
-  }
-
-  std::shared_ptr<Lane> NewLane(int threads) {
-    auto lane = model_->NewLane(threads, kRowsMax);
-    EXPECT_TRUE(lane.ok()) << lane.status();
-    return lane.ok() ? *lane : nullptr;
-  }
+  ModelPrefillTest() : LoadedModelTest(kRowsMax) {}
 
   RangeResult Run(const std::vector<uint32_t>& tokens, const std::vector<int64_t>& captures = {},
                   const PrefixState* start = nullptr) {
     return PrefillRange(*model_, *lane_, tokens, captures, start);
   }
-
-  TemporaryDirectory directory_;
-  std::unique_ptr<Model> model_;
-  std::shared_ptr<Lane> lane_;
 };
 
 std::vector<uint32_t> Slice(const std::vector<uint32_t>& tokens, size_t begin, size_t end) {

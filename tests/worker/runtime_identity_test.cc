@@ -106,18 +106,12 @@ TEST_F(IdentityTest, ResumingExportingAndSavingAfterDecodingAgreeWithPrefill) {
   MakeWorkers(1);
   LaneBench& worker = *workers_[0];
   worker.MakeDecode({1, 128, 4});
-  DecodeCommand decode;
-  decode.attempt = {1, 1};
-  decode.tokens = tokens;
-  decode.max_tokens = 150;
-  decode.save_state = true;
-  decode.tenant = "tenant";
-  worker.decode->Run(decode);
-  ASSERT_TRUE(worker.sink.WaitFor<DecodeFinished>());
-  std::vector<uint32_t> all = tokens;
-  for (const DecodeToken& token : worker.sink.Of<DecodeToken>()) all.push_back(token.id);
+  const DecodeCommand decode = test::SavingDecode(tokens, 150);
+  const auto answer = test::DecodeAndSave(worker, decode);
+  ASSERT_TRUE(answer.has_value());
+  const std::vector<uint32_t>& all = answer->tokens;
   ASSERT_EQ(all.size(), 450u);
-  const BoundaryStored saved = worker.sink.Of<DecodeFinished>().front().saved;
+  const BoundaryStored& saved = answer->saved;
   ASSERT_EQ(saved.boundary, 448u);
 
   test::RunWavefront(workers_, {2, 1}, all, 4096, 64);

@@ -298,18 +298,12 @@ TEST_F(LatentsTest, DecodingSavesAndExportsWhatPrefillWouldHave) {
   MakeWorkers(1);
   LaneBench& worker = *workers_[0];
   worker.MakeDecode({1, 512, 4});
-  DecodeCommand decode;
-  decode.attempt = {1, 1};
-  decode.tokens = tokens;
-  decode.max_tokens = 150;  // over the page's end
-  decode.save_state = true;
-  decode.tenant = "tenant";
-  worker.decode->Run(decode);
-  ASSERT_TRUE(worker.sink.WaitFor<DecodeFinished>());
-  std::vector<uint32_t> all = tokens;
-  for (const DecodeToken& token : worker.sink.Of<DecodeToken>()) all.push_back(token.id);
+  const DecodeCommand decode = test::SavingDecode(tokens, 150);  // over the page's end
+  const auto answer = test::DecodeAndSave(worker, decode);
+  ASSERT_TRUE(answer.has_value());
+  const std::vector<uint32_t>& all = answer->tokens;
   ASSERT_EQ(all.size(), 4240u);
-  const BoundaryStored saved = worker.sink.Of<DecodeFinished>().front().saved;
+  const BoundaryStored& saved = answer->saved;
   ASSERT_EQ(saved.boundary, 4224u);
   test::RunWavefront(workers_, {2, 1}, all, 4096, 64);
   const Outcome prefilled = Collect(66, 1);
