@@ -19,6 +19,7 @@ add_library(deltafill_front STATIC
   front/part_leases.cc
   front/pin_state.cc
   front/prefill.cc
+  front/prefill_messages.cc
   front/prefill_run.cc
   front/prefix_lookup.cc
   front/progress_rate.cc

@@ -8,6 +8,7 @@
 #include "coordinator/front/limits.h"
 #include "coordinator/front/model_choice.h"
 #include "coordinator/front/operations.h"
+#include "coordinator/front/prefill_messages.h"
 #include "coordinator/front/prefill_run.h"
 #include "coordinator/front/request_check.h"
 #include "proto/prefill.pb.h"
@@ -27,28 +28,13 @@ class EventWriter final : public PrefillListener {
   absl::Status OnAccepted(uint64_t cached_tokens, const std::string& miss_reason,
                           const PlanSummary& plan) override {
     v1::PrefillEvent event;
-    v1::PrefillAccepted* accepted = event.mutable_accepted();
-    accepted->set_tokens(prompt_.TokenCount());
-    accepted->set_cached_tokens(cached_tokens);
-    accepted->set_miss_reason(miss_reason);
-    v1::PlanDescription* description = accepted->mutable_plan();
-    description->set_schedule(plan.schedule);
-    description->set_why(plan.why);
-    description->set_workers(plan.workers);
-    description->set_ranges(plan.ranges);
-    description->set_range_tokens(plan.range_tokens);
-    description->set_predicted_seconds(plan.predicted_s);
+    FillAccepted(prompt_.TokenCount(), cached_tokens, miss_reason, plan, event.mutable_accepted());
     return Write(event);
   }
 
   absl::Status OnProgress(const ProgressReport& report, uint32_t attempt) override {
     v1::PrefillEvent event;
-    v1::PrefillProgress* progress = event.mutable_progress();
-    progress->set_tokens_done(report.tokens_done);
-    progress->set_tokens(prompt_.TokenCount());
-    progress->set_tokens_per_second(report.tokens_per_second);
-    progress->set_eta_seconds(report.eta_seconds);
-    progress->set_attempt(attempt);
+    FillProgress(prompt_.TokenCount(), report, attempt, event.mutable_progress());
     return Write(event);
   }
 
@@ -95,13 +81,7 @@ void FillDone(const KeyedPrompt& prompt, const PrefillOutcome& outcome, double t
   usage->set_cached_tokens(outcome.cached_tokens);
   usage->set_computed_tokens(outcome.work.tokens_computed);
   usage->set_state_bytes(outcome.final_state.bytes);
-  v1::Timings* timings = done->mutable_timings();
-  timings->set_lookup_s(outcome.lookup_s);
-  timings->set_queue_s(outcome.work.queue_s);
-  timings->set_prefill_s(outcome.work.compute_s);
-  timings->set_save_s(outcome.save_s);
-  timings->set_stall_s(outcome.work.stall_s);
-  timings->set_total_s(total_s);
+  FillTimings(outcome, total_s, done->mutable_timings());
   // They come as they become durable; the list ascends.
   std::sort(done->mutable_checkpoints()->begin(), done->mutable_checkpoints()->end(),
             [](const auto& a, const auto& b) { return a.boundary() < b.boundary(); });

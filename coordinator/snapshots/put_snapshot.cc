@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/front/elapsed.h"
 #include "coordinator/front/model_choice.h"
+#include "coordinator/front/prefill_messages.h"
 #include "coordinator/front/prefill_run.h"
 #include "coordinator/front/request_check.h"
 #include "coordinator/snapshots/checkpoint_plan.h"
@@ -37,27 +38,13 @@ class EventWriter final : public PrefillListener {
   absl::Status OnAccepted(uint64_t cached_tokens, const std::string& miss_reason,
                           const PlanSummary& plan) override {
     v1::PutSnapshotEvent event;
-    v1::PrefillAccepted* accepted = event.mutable_accepted();
-    accepted->set_tokens(tokens_);
-    accepted->set_cached_tokens(cached_tokens);
-    accepted->set_miss_reason(miss_reason);
-    accepted->mutable_plan()->set_schedule(plan.schedule);
-    accepted->mutable_plan()->set_why(plan.why);
-    accepted->mutable_plan()->set_workers(plan.workers);
-    accepted->mutable_plan()->set_ranges(plan.ranges);
-    accepted->mutable_plan()->set_range_tokens(plan.range_tokens);
-    accepted->mutable_plan()->set_predicted_seconds(plan.predicted_s);
+    FillAccepted(tokens_, cached_tokens, miss_reason, plan, event.mutable_accepted());
     return Write(event);
   }
 
   absl::Status OnProgress(const ProgressReport& report, uint32_t attempt) override {
     v1::PutSnapshotEvent event;
-    v1::PrefillProgress* progress = event.mutable_progress();
-    progress->set_tokens_done(report.tokens_done);
-    progress->set_tokens(tokens_);
-    progress->set_tokens_per_second(report.tokens_per_second);
-    progress->set_eta_seconds(report.eta_seconds);
-    progress->set_attempt(attempt);
+    FillProgress(tokens_, report, attempt, event.mutable_progress());
     return Write(event);
   }
 
@@ -299,13 +286,7 @@ absl::Status SnapshotPut::Run() {
   done->set_recomputed_tokens(outcome->work.tokens_computed);
   done->set_miss_reason(outcome->miss_reason);
   done->set_freed_states(*freed);
-  v1::Timings* timings = done->mutable_timings();
-  timings->set_lookup_s(outcome->lookup_s);
-  timings->set_queue_s(outcome->work.queue_s);
-  timings->set_prefill_s(outcome->work.compute_s);
-  timings->set_save_s(outcome->save_s);
-  timings->set_stall_s(outcome->work.stall_s);
-  timings->set_total_s(SecondsSince(start));
+  FillTimings(*outcome, SecondsSince(start), done->mutable_timings());
   return send_(last) ? absl::OkStatus() : absl::CancelledError("the caller is gone");
 }
 
