@@ -1,16 +1,15 @@
 #include "statestore/manifest_message.h"
 
-#include <xxhash.h>
-
 #include "absl/strings/str_cat.h"
 #include "proto/statestore.pb.h"
 #include "statestore/records.h"
+#include "statestore/sealed_message.h"
 
 namespace deltafill {
 namespace {
 
+constexpr char kWhat[] = "manifest";
 constexpr char kManifestVersion = 1;
-constexpr size_t kChecksumBytes = sizeof(uint64_t);
 constexpr size_t kManifestBytesMax = size_t{1} << 20;
 // Id, kind, size and their tags take at most 64 bytes a part.
 static_assert(kManifestPartsMax * 64 + kTenantBytesMax + kNumericsBytesMax + 1024 <
@@ -20,10 +19,6 @@ template <typename AnyDigest>
 absl::Status ReadDigest(const std::string& raw, const char* field, AnyDigest* digest) {
   if (AnyDigest::FromBytes(raw, digest)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", raw.size(), " bytes, must be 32"));
-}
-
-absl::Status Malformed(const std::string& what) {
-  return absl::DataLossError(absl::StrCat("manifest: ", what));
 }
 
 }  // namespace
@@ -85,29 +80,16 @@ std::string EncodeManifest(const Manifest& manifest) {
   v1::StoredManifest message;
   ToMessage(manifest, &message);
   message.clear_damage();
-  std::string encoded(1, kManifestVersion);
-  message.AppendToString(&encoded);
-  const uint64_t checksum = XXH3_64bits(encoded.data(), encoded.size());
-  encoded += EncodeScalar(checksum);
-  return encoded;
+  return Seal(kManifestVersion, message);
 }
 
 absl::StatusOr<Manifest> DecodeManifest(std::string_view encoded) {
-  if (encoded.size() < 1 + kChecksumBytes) return Malformed("cut short");
-  if (encoded.size() > kManifestBytesMax) return Malformed("longer than any may be");
-  if (encoded[0] != kManifestVersion) return Malformed("unknown version");
-  const std::string_view covered = encoded.substr(0, encoded.size() - kChecksumBytes);
-  if (DecodeScalar<uint64_t>(encoded.substr(covered.size())) !=
-      XXH3_64bits(covered.data(), covered.size())) {
-    return Malformed("its checksum does not match");
-  }
   v1::StoredManifest message;
-  if (!message.ParseFromArray(covered.data() + 1, static_cast<int>(covered.size() - 1))) {
-    return Malformed("not a message");
-  }
+  absl::Status status = Unseal(kWhat, kManifestVersion, kManifestBytesMax, encoded, &message);
+  if (!status.ok()) return status;
   message.clear_damage();
   absl::StatusOr<Manifest> manifest = FromMessage(message);
-  if (!manifest.ok()) return Malformed(std::string(manifest.status().message()));
+  if (!manifest.ok()) return Malformed(kWhat, std::string(manifest.status().message()));
   return manifest;
 }
 

@@ -1,26 +1,21 @@
 #include "statestore/snapshot_record_message.h"
 
-#include <xxhash.h>
-
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "proto/statestore.pb.h"
 #include "statestore/records.h"
+#include "statestore/sealed_message.h"
 
 namespace deltafill {
 namespace {
 
+constexpr char kWhat[] = "snapshot record";
 constexpr char kRecordVersion = 1;
-constexpr size_t kChecksumBytes = sizeof(uint64_t);
 constexpr size_t kRecordBytesMax = size_t{4} << 20;
 static_assert(kSnapshotContentsBytesMax + kSnapshotSummaryBytesMax + kSnapshotNameBytesMax +
                   kSnapshotHoldsMax * sizeof(StateId) + kTenantBytesMax + 1024 <
               kRecordBytesMax);
-
-absl::Status Malformed(const std::string& what) {
-  return absl::DataLossError(absl::StrCat("snapshot record: ", what));
-}
 
 }  // namespace
 
@@ -83,28 +78,15 @@ absl::StatusOr<SnapshotRecord> FromMessage(const v1::StoredSnapshotRecord& messa
 std::string EncodeSnapshotRecord(const SnapshotRecord& record) {
   v1::StoredSnapshotRecord message;
   ToMessage(record, &message);
-  std::string encoded(1, kRecordVersion);
-  message.AppendToString(&encoded);
-  const uint64_t checksum = XXH3_64bits(encoded.data(), encoded.size());
-  encoded += EncodeScalar(checksum);
-  return encoded;
+  return Seal(kRecordVersion, message);
 }
 
 absl::StatusOr<SnapshotRecord> DecodeSnapshotRecord(std::string_view encoded) {
-  if (encoded.size() < 1 + kChecksumBytes) return Malformed("cut short");
-  if (encoded.size() > kRecordBytesMax) return Malformed("longer than any may be");
-  if (encoded[0] != kRecordVersion) return Malformed("unknown version");
-  const std::string_view covered = encoded.substr(0, encoded.size() - kChecksumBytes);
-  if (DecodeScalar<uint64_t>(encoded.substr(covered.size())) !=
-      XXH3_64bits(covered.data(), covered.size())) {
-    return Malformed("its checksum does not match");
-  }
   v1::StoredSnapshotRecord message;
-  if (!message.ParseFromArray(covered.data() + 1, static_cast<int>(covered.size() - 1))) {
-    return Malformed("not a message");
-  }
+  absl::Status status = Unseal(kWhat, kRecordVersion, kRecordBytesMax, encoded, &message);
+  if (!status.ok()) return status;
   absl::StatusOr<SnapshotRecord> record = FromMessage(message);
-  if (!record.ok()) return Malformed(std::string(record.status().message()));
+  if (!record.ok()) return Malformed(kWhat, std::string(record.status().message()));
   return record;
 }
 
