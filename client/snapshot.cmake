@@ -11,4 +11,4 @@ add_library(deltafill_snapshot_tree STATIC
   snapshot/tree_watch.cc)
 target_link_libraries(deltafill_snapshot_tree
   PUBLIC deltafill_identity absl::status absl::statusor
-  PRIVATE deltafill_options absl::strings PkgConfig::LIBGIT2)
+  PRIVATE deltafill_options deltafill_tokenizer absl::strings PkgConfig::LIBGIT2)

@@ -3,6 +3,7 @@ set(snapshot_sources
   ${CMAKE_SOURCE_DIR}/client/snapshot/ignore_rules.cc
   ${CMAKE_SOURCE_DIR}/client/snapshot/rendering.cc
   ${CMAKE_SOURCE_DIR}/client/snapshot/text_filter.cc
+  ${CMAKE_SOURCE_DIR}/coordinator/tokenizer/utf8.cc
   ${CMAKE_SOURCE_DIR}/statestore/part.cc
   ${CMAKE_SOURCE_DIR}/statestore/records.cc
   ${CMAKE_SOURCE_DIR}/statestore/sha256.cc
