@@ -7,14 +7,6 @@
 namespace deltafill::coordinator {
 namespace {
 
-std::vector<PartRef> LatentsOf(std::span<const PartRef> parts) {
-  std::vector<PartRef> latents;
-  for (const PartRef& part : parts) {
-    if (part.kind == PartKind::kLatent) latents.push_back(part);
-  }
-  return latents;
-}
-
 uint64_t PieceBytes(const LatentShape& shape, uint64_t tokens) {
   PartHeader header;
   header.kind = PartKind::kLatent;
@@ -25,6 +17,14 @@ uint64_t PieceBytes(const LatentShape& shape, uint64_t tokens) {
 }
 
 }  // namespace
+
+std::vector<PartRef> LatentsOf(std::span<const PartRef> parts) {
+  std::vector<PartRef> latents;
+  for (const PartRef& part : parts) {
+    if (part.kind == PartKind::kLatent) latents.push_back(part);
+  }
+  return latents;
+}
 
 std::vector<PartRef> WholePieces(std::span<const PartRef> parts, uint64_t boundary) {
   std::vector<PartRef> latents = LatentsOf(parts);
@@ -54,6 +54,15 @@ std::vector<PartRef> AsRefs(std::span<const PartReceipt> parts) {
   return refs;
 }
 
+std::vector<uint64_t> LeaseIds(std::span<const PartReceipt> parts) {
+  std::vector<uint64_t> leases;
+  leases.reserve(parts.size());
+  for (const PartReceipt& part : parts) {
+    if (part.lease_id != 0) leases.push_back(part.lease_id);
+  }
+  return leases;
+}
+
 std::vector<PartId> LatentIds(std::span<const PartRef> parts) {
   std::vector<PartId> ids;
   for (const PartRef& part : parts) {
@@ -72,22 +81,18 @@ std::vector<PartId> IdsWithoutLatents(std::span<const PartRef> parts) {
 
 std::string WhyIncomplete(const ServedModel& model, uint64_t boundary,
                           std::span<const PartRef> parts) {
-  size_t others = 0;
   for (const PartHeader& wanted : model.state_parts) {
     const auto count = std::count_if(parts.begin(), parts.end(),
                                      [&](const PartRef& part) { return part.kind == wanted.kind; });
     if (count != 1) {
       return absl::StrCat("it names ", count, " parts of kind ", static_cast<int>(wanted.kind));
     }
-    ++others;
   }
   const std::vector<PartRef> latents = LatentsOf(parts);
-  if (!model.state_parts.empty() && others + latents.size() != parts.size()) {
+  if (!model.state_parts.empty() && model.state_parts.size() + latents.size() != parts.size()) {
     return "it names parts of a kind that the model has not";
   }
-  const bool has_latents = !model.latents.layers.empty();
-  const uint64_t pieces =
-      has_latents ? (boundary + kLatentPieceTokens - 1) / kLatentPieceTokens : 0;
+  const uint64_t pieces = model.latents.layers.empty() ? 0 : PieceCount(boundary);
   if (latents.size() != pieces) {
     return absl::StrCat("it names ", latents.size(), " pieces of latents, not ", pieces);
   }

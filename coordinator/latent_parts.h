@@ -14,6 +14,14 @@
 
 namespace deltafill::coordinator {
 
+// The pieces of latents, ascending.
+std::vector<PartRef> LatentsOf(std::span<const PartRef> parts);
+
+// How many pieces the latents of so many tokens make; the last one may be shorter.
+constexpr uint64_t PieceCount(uint64_t tokens) {
+  return (tokens + kLatentPieceTokens - 1) / kLatentPieceTokens;
+}
+
 // The pieces of a state at `boundary` that end at multiples of kLatentPieceTokens: any longer
 // prompt that begins with it has the same ones.
 std::vector<PartRef> WholePieces(std::span<const PartRef> parts, uint64_t boundary);
@@ -26,6 +34,9 @@ std::vector<PartReceipt> WithPieces(std::span<const PartReceipt> own,
                                     std::span<const PartReceipt> pieces);
 
 std::vector<PartRef> AsRefs(std::span<const PartReceipt> parts);
+
+// Leases of the parts that have one.
+std::vector<uint64_t> LeaseIds(std::span<const PartReceipt> parts);
 
 // Ids of the latents, or of everything else.
 std::vector<PartId> LatentIds(std::span<const PartRef> parts);

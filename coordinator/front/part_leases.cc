@@ -6,15 +6,6 @@
 
 namespace deltafill::coordinator {
 
-std::vector<uint64_t> LeaseIds(std::span<const PartReceipt> parts) {
-  std::vector<uint64_t> leases;
-  leases.reserve(parts.size());
-  for (const PartReceipt& part : parts) {
-    if (part.lease_id != 0) leases.push_back(part.lease_id);
-  }
-  return leases;
-}
-
 void ReleaseLeases(StateStore& store, std::span<const uint64_t> lease_ids) {
   if (lease_ids.empty()) return;
   const absl::Status status = store.ReleaseLeases(lease_ids);

@@ -13,9 +13,6 @@
 
 namespace deltafill::coordinator {
 
-// Of the parts that have one.
-std::vector<uint64_t> LeaseIds(std::span<const PartReceipt> parts);
-
 // Gives the leases back. A failure is logged and costs nothing but space until the leases end.
 void ReleaseLeases(StateStore& store, std::span<const uint64_t> lease_ids);
 void ReleaseParts(StateStore& store, std::span<const PartReceipt> parts);

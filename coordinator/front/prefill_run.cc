@@ -10,6 +10,7 @@
 #include "coordinator/front/limits.h"
 #include "coordinator/front/log.h"
 #include "coordinator/front/part_leases.h"
+#include "coordinator/latent_parts.h"
 
 namespace deltafill::coordinator {
 namespace {

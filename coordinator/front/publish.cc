@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/front/log.h"
 #include "coordinator/front/part_leases.h"
+#include "coordinator/latent_parts.h"
 
 namespace deltafill::coordinator {
 namespace {
@@ -26,9 +27,7 @@ Manifest MakeManifest(const KeyedPrompt& prompt, const StateId& state,
   manifest.numerics = prompt.model.numerics;
   manifest.boundary = stored.boundary;
   manifest.root = prompt.root;
-  for (const PartReceipt& part : stored.parts) {
-    manifest.parts.push_back({part.id, part.kind, part.bytes});
-  }
+  manifest.parts = AsRefs(stored.parts);
   manifest.created_unix_ms = UnixMilliseconds();
   return manifest;
 }

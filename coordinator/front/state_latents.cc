@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/latent_parts.h"
 
 namespace deltafill::coordinator {
 namespace {
@@ -24,11 +25,9 @@ absl::StatusOr<StateLatents> FindLatents(StateStore& store, std::span<const Part
                                          uint64_t tokens) {
   StateLatents latents;
   latents.tokens = tokens;
-  for (const PartRef& part : parts) {
-    if (part.kind == PartKind::kLatent) latents.pieces.push_back(part);
-  }
+  latents.pieces = LatentsOf(parts);
   if (latents.pieces.empty()) return latents;
-  const uint64_t expected = (tokens + kLatentPieceTokens - 1) / kLatentPieceTokens;
+  const uint64_t expected = PieceCount(tokens);
   if (latents.pieces.size() != expected) {
     return Damaged(absl::StrCat(latents.pieces.size(), " pieces of latents for ", tokens,
                                 " tokens, not ", expected));

@@ -9,17 +9,6 @@
 #include "coordinator/scheduler/scheduler.h"
 
 namespace deltafill::coordinator {
-namespace {
-
-std::vector<uint64_t> LeaseIds(const std::vector<PartReceipt>& parts) {
-  std::vector<uint64_t> ids;
-  for (const PartReceipt& part : parts) {
-    if (part.lease_id != 0) ids.push_back(part.lease_id);
-  }
-  return ids;
-}
-
-}  // namespace
 
 void Scheduler::Release(const std::vector<PartReceipt>& parts) {
   const std::vector<uint64_t> ids = LeaseIds(parts);
