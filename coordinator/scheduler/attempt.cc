@@ -168,9 +168,7 @@ void Scheduler::Finish(PromptState& prompt, const absl::Status& status,
   const double now_s = clock_();
   if (PrefillState* prefill = prompt.prefill.get()) {
     prompt.timings.tokens_computed += prefill->layer_tokens_done / prefill->layers;
-    for (const auto& [boundary, kept] : prefill->kept) {
-      if (kept.recovery) output_->ReleaseLeases(kept.lease_ids);
-    }
+    ReleaseRecovery(*prefill);
     EndLatents(*prefill, *prompt.observer);
   }
   const double started_s = prompt.started_s < 0 ? now_s : prompt.started_s;

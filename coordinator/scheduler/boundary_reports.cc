@@ -88,4 +88,10 @@ void Scheduler::PruneRecovery(PrefillState& prefill) {
   }
 }
 
+void Scheduler::ReleaseRecovery(const PrefillState& prefill) {
+  for (const auto& [boundary, kept] : prefill.kept) {
+    if (kept.recovery) output_->ReleaseLeases(kept.lease_ids);
+  }
+}
+
 }  // namespace deltafill::coordinator

@@ -26,6 +26,7 @@
 #include <utility>
 
 #include "coordinator/latent_parts.h"
+#include "coordinator/scheduler/latents.h"
 #include "coordinator/scheduler/scheduler.h"
 
 namespace deltafill::coordinator {
@@ -86,9 +87,7 @@ void Scheduler::GiveRange(PromptState& prompt) {
     order.source.peer = prefill.placement[range - 1];
   } else if (prefill.start_boundary > 0) {
     order.source.kind = SourceOrder::Kind::kStored;
-    order.source.part_ids =
-        IdsWithoutLatents(prefill.started_from_kept ? prefill.kept.at(prefill.start_boundary).parts
-                                                    : prefill.work.start.parts);
+    order.source.part_ids = IdsWithoutLatents(AttemptStartParts(prefill));
   }
   const bool last = range + 1 == prefill.spans.size();
   if (!last) {

@@ -24,12 +24,17 @@ std::vector<PartReceipt> PiecesBefore(const PrefillState& prefill, uint64_t boun
   return pieces;
 }
 
+const std::vector<PartRef>& AttemptStartParts(const PrefillState& prefill) {
+  return prefill.started_from_kept ? prefill.kept.at(prefill.start_boundary).parts
+                                   : prefill.work.start.parts;
+}
+
 bool LacksPiece(const PrefillState& prefill, uint64_t end) {
   return prefill.has_latents && prefill.pieces.count(end) == 0 && !prefill.pending.empty() &&
          *prefill.pending.rbegin() >= end;
 }
 
-bool Scheduler::HasPieces(const PrefillState& prefill, uint64_t boundary) const {
+bool HasPieces(const PrefillState& prefill, uint64_t boundary) {
   if (!prefill.has_latents) return true;
   for (uint64_t end = NextPieceEnd(prefill.work.start.boundary); end <= boundary;
        end += kLatentPieceTokens) {
@@ -44,9 +49,7 @@ void Scheduler::AddLatents(PrefillState& prefill, WorkerNumber worker, RangeOrde
   latents.attempt_start = prefill.start_boundary;
   latents.attempt_end = prefill.end_token;
   if (prefill.holds.count(worker) == 0 && prefill.start_boundary > 0) {
-    latents.stored =
-        LatentIds(prefill.started_from_kept ? prefill.kept.at(prefill.start_boundary).parts
-                                            : prefill.work.start.parts);
+    latents.stored = LatentIds(AttemptStartParts(prefill));
   }
   const auto later = prefill.placement.begin() + order.range + 1;
   latents.keep = std::find(later, prefill.placement.end(), worker) != prefill.placement.end();
@@ -96,9 +99,7 @@ void Scheduler::TakeWaiting(PromptNumber number) {
 // A part of the kept boundary that the attempt started from is lost. Others share its pieces, so
 // that none of them can be trusted: the next attempt starts where the prompt did.
 void Scheduler::ForgetStart(PrefillState& prefill) {
-  for (const auto& [boundary, kept] : prefill.kept) {
-    if (kept.recovery) output_->ReleaseLeases(kept.lease_ids);
-  }
+  ReleaseRecovery(prefill);
   prefill.kept.clear();
   for (const auto& [end, piece] : prefill.pieces) Release({piece});
   prefill.pieces.clear();

@@ -13,6 +13,12 @@ namespace deltafill::coordinator {
 // carry no leases: those stay with the prompt.
 std::vector<PartReceipt> PiecesBefore(const PrefillState& prefill, uint64_t boundary);
 
+// The parts that the current attempt starts from: the kept boundary's or the start state's.
+const std::vector<PartRef>& AttemptStartParts(const PrefillState& prefill);
+
+// Whether all whole pieces between the start state and the boundary are stored.
+bool HasPieces(const PrefillState& prefill, uint64_t boundary);
+
 // Whether a boundary that is still to be reported needs the piece that ends there, and it is not
 // stored.
 bool LacksPiece(const PrefillState& prefill, uint64_t end);

@@ -123,7 +123,6 @@ class Scheduler {
 
   // latents.cc
   void AddLatents(PrefillState& prefill, WorkerNumber worker, RangeOrder& order);
-  bool HasPieces(const PrefillState& prefill, uint64_t boundary) const;
   void TakeWaiting(PromptNumber number);
   void ForgetStart(PrefillState& prefill);
   void RenewLatents(PrefillState& prefill);
@@ -133,6 +132,7 @@ class Scheduler {
   bool TakeBoundary(PromptState& prompt, const StoredBoundary& own);
   void KeepRecovery(PrefillState& prefill, const StoredBoundary& stored);
   void PruneRecovery(PrefillState& prefill);
+  void ReleaseRecovery(const PrefillState& prefill);  // all leases of kept recovery boundaries
   void Release(const std::vector<PartReceipt>& parts);
 
   // worker_changes.cc
