@@ -63,11 +63,9 @@ Status CheckPages(const LatentSequence& sequence, size_t index, int64_t first, i
   }
   for (int64_t page = first / kLatentPageTokens; page < pages; ++page) {
     const void* const rows = sequence.pages[static_cast<size_t>(page)];
-    const std::string name = field + ".pages[" + std::to_string(page) + "]";
-    if (rows == nullptr) return InvalidArgument(name + ": is null");
-    if (reinterpret_cast<uintptr_t>(rows) % 16 != 0) {
-      return InvalidArgument(name + ": is not aligned to 16 bytes");
-    }
+    if (rows != nullptr && reinterpret_cast<uintptr_t>(rows) % 16 == 0) continue;
+    return InvalidArgument(field + ".pages[" + std::to_string(page) + "]" +
+                           (rows == nullptr ? ": is null" : ": is not aligned to 16 bytes"));
   }
   return {};
 }
