@@ -33,7 +33,14 @@ int64_t PanelsPerWave(const MixtureShape& shape, int64_t wave_bytes, int threads
   return std::max(wave_bytes / panel_bytes, int64_t{threads});
 }
 
-// The rows that go to panel `panel`, zeros after them.
+// Rows of a wave's panel that are computed: in a step, where panels have few, only those it has.
+int64_t RowsComputed(const ExpertRouting& routing, const ExpertWave& wave, int64_t panel,
+                     bool step) {
+  if (!step) return kBlockTokens;
+  return routing.panels[static_cast<size_t>(wave.first_panel + panel)].rows;
+}
+
+// The rows that go to panel `panel`; zeros after them unless in a step, which does not read there.
 void GatherPanel(const MixtureParams& params, int64_t first_row, const ExpertRouting& routing,
                  int64_t panel, float* to) {
   const int64_t hidden = params.shape.hidden;
@@ -43,11 +50,12 @@ void GatherPanel(const MixtureParams& params, int64_t first_row, const ExpertRou
     const int32_t row = routing.row_of_slot[static_cast<size_t>(panel * kBlockTokens + i)];
     std::memcpy(to + i * hidden, RowOf(params.x, first_row + row), row_bytes);
   }
+  if (params.step) return;
   std::memset(to + rows * hidden, 0, static_cast<size_t>(kBlockTokens - rows) * row_bytes);
 }
 
-// to[panels, 64, out] = from[panels, 64, in] times each panel's weight; all weights are alike. A
-// step's panels have few rows: only those are multiplied, and the others stay as they are.
+// to[panels, 64, out] = from[panels, 64, in] times each panel's weight; all weights are alike. Rows
+// that are not computed are neither read nor written.
 template <typename WeightOf>
 Status MultiplyPanels(const ExpertRouting& routing, const ExpertWave& wave, bool step,
                       const float* from, const WeightOf& weight_of, float* to, ThreadTeam& team,
@@ -62,10 +70,9 @@ Status MultiplyPanels(const ExpertRouting& routing, const ExpertWave& wave, bool
     const int64_t out = weight.out_features();
     const PanelScratch parts(weight, scratch.OfThread(thread));
     const float* const x = from + panel * kBlockTokens * in;
-    int64_t rows = kBlockTokens;
+    const int64_t rows = RowsComputed(routing, wave, panel, step);
     int64_t stride = ProductStride(weight, tile);
     if (step && weight.compute_dtype() == DType::kF32) {
-      rows = routing.panels[static_cast<size_t>(wave.first_panel + panel)].rows;
       stride = kTileColumns;
       MultiplyFewRows(weight, tile, x, in, rows, parts.product);
     } else if (!failure.Keep(thread, MultiplyPanel(weight, tile, x, in, rows, parts))) {
@@ -75,6 +82,21 @@ Status MultiplyPanels(const ExpertRouting& routing, const ExpertWave& wave, bool
                to + panel * kBlockTokens * out + tile * kTileColumns, out);
   });
   return failure.Take();
+}
+
+// inner = silu(gate) * up of the rows that are computed.
+void ActivatePanels(const ExpertRouting& routing, const ExpertWave& wave, int64_t width, bool step,
+                    ThreadTeam& team) {
+  const SwiGluParams params = {.gate = {wave.gate_up, DType::kF32, 2 * width},
+                               .up = {wave.gate_up + width, DType::kF32, 2 * width},
+                               .y = {wave.inner, DType::kF32, width},
+                               .rows = wave.panels * kBlockTokens,
+                               .width = width};
+  if (!step) return SwiGlu(params, team);
+  team.ParallelFor(wave.panels, [&](int64_t panel, int) {
+    const int64_t begin = panel * kBlockTokens;
+    SwiGluOfRows(params, begin, begin + RowsComputed(routing, wave, panel, step));
+  });
 }
 
 Status ComputeWave(const MixtureParams& params, int64_t first_row, const ExpertRouting& routing,
@@ -87,23 +109,13 @@ Status ComputeWave(const MixtureParams& params, int64_t first_row, const ExpertR
   team.ParallelFor(wave.panels, [&](int64_t panel, int) {
     GatherPanel(params, first_row, routing, wave.first_panel + panel,
                 wave.rows + panel * kBlockTokens * shape.hidden);
-    if (params.step) {
-      const int64_t gate_up = kBlockTokens * 2 * shape.expert_width;
-      std::fill_n(wave.gate_up + panel * gate_up, gate_up, 0.0f);
-    }
   });
   Status status = MultiplyPanels(
       routing, wave, params.step, wave.rows,
       [&](int64_t panel) -> const CpuWeight& { return AsCpu(expert_of(panel).gate_up); },
       wave.gate_up, team, scratch);
   if (!status.ok()) return status;
-  const int64_t width = shape.expert_width;
-  SwiGlu({.gate = {wave.gate_up, DType::kF32, 2 * width},
-          .up = {wave.gate_up + width, DType::kF32, 2 * width},
-          .y = {wave.inner, DType::kF32, width},
-          .rows = wave.panels * kBlockTokens,
-          .width = width},
-         team);
+  ActivatePanels(routing, wave, shape.expert_width, params.step, team);
   return MultiplyPanels(
       routing, wave, params.step, wave.inner,
       [&](int64_t panel) -> const CpuWeight& { return AsCpu(expert_of(panel).down); }, wave.rows,

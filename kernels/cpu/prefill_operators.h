@@ -39,6 +39,7 @@ void ConvTail(const ConvTailParams& params);
 
 // Rows [begin, end) of the operator, on the calling thread.
 void RmsNormOfRows(const RmsNormParams& params, int64_t begin, int64_t end);
+void SwiGluOfRows(const SwiGluParams& params, int64_t begin, int64_t end);
 
 // Row r of a view.
 inline const float* RowOf(const ConstRows& rows, int64_t r) {

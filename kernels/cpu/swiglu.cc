@@ -40,10 +40,13 @@ namespace deltafill::kernels::cpu {
 
 HWY_EXPORT(SwiGluRows);
 
+void SwiGluOfRows(const SwiGluParams& params, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(SwiGluRows)(params, begin, end);
+}
+
 void SwiGlu(const SwiGluParams& params, ThreadTeam& team) {
-  ForRowPieces(params.rows, params.width, team, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(SwiGluRows)(params, begin, end);
-  });
+  ForRowPieces(params.rows, params.width, team,
+               [&](int64_t begin, int64_t end) { SwiGluOfRows(params, begin, end); });
 }
 
 }  // namespace deltafill::kernels::cpu
