@@ -6,7 +6,6 @@
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/panel_product.h"
 #include "kernels/cpu/prefill_operators.h"
-#include "kernels/cpu/validate.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul_step.cc"
@@ -99,14 +98,12 @@ Status MatMulStep(const MatMulParams& params, const CpuWeight& weight, ThreadTea
                   LaneScratch& scratch) {
   const int64_t panels = (params.rows + kBlockTokens - 1) / kBlockTokens;
   const size_t bytes = sizeof(float) * static_cast<size_t>(kBlockTokens * kTileColumns);
-  for (AlignedBuffer& buffer : scratch.per_thread) {
-    if (!buffer.Reserve(bytes)) return OutOfMemory("matrix product", bytes);
-  }
+  if (Status s = scratch.ReservePerThread(bytes, "matrix product"); !s.ok()) return s;
   team.ParallelFor(panels * weight.tiles(), [&](int64_t index, int thread) {
     const int64_t tile = index / panels;
     const int64_t first_row = index % panels * kBlockTokens;
     const int64_t rows = std::min(kBlockTokens, params.rows - first_row);
-    float* const sums = scratch.per_thread[static_cast<size_t>(thread)].as<float>();
+    float* const sums = static_cast<float*>(scratch.OfThread(thread));
     MultiplyFewRows(weight, tile, RowOf(params.x, first_row), params.x.row_stride, rows, sums);
     const int64_t first_column = tile * kTileColumns;
     StorePanel(sums, kTileColumns, rows, weight.tile_columns(tile),

@@ -1,6 +1,5 @@
 #include "kernels/cpu/conv_tail.h"
 #include "kernels/cpu/prefill_operators.h"
-#include "kernels/cpu/validate.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/short_conv.cc"
@@ -102,11 +101,10 @@ Status ShortConv(const ShortConvParams& params, ThreadTeam& team, LaneScratch& s
   const int64_t channels = params.channels;
   const size_t row_bytes = static_cast<size_t>(channels) * sizeof(float);
   const size_t weight_bytes = kConvKernelSize * row_bytes;
-  if (!scratch.shared.Reserve(weight_bytes)) return OutOfMemory("short convolution", weight_bytes);
-  for (AlignedBuffer& buffer : scratch.per_thread) {
-    if (!buffer.Reserve(kConvTailRows * row_bytes)) {
-      return OutOfMemory("short convolution", kConvTailRows * row_bytes);
-    }
+  if (Status s = scratch.ReserveShared(weight_bytes, "short convolution"); !s.ok()) return s;
+  if (Status s = scratch.ReservePerThread(kConvTailRows * row_bytes, "short convolution");
+      !s.ok()) {
+    return s;
   }
   float* const weight = scratch.shared.as<float>();
   TransposeTaps(params.weight, channels, kConvKernelSize, weight);
@@ -114,7 +112,7 @@ Status ShortConv(const ShortConvParams& params, ThreadTeam& team, LaneScratch& s
   const std::vector<ConvPiece> pieces = CutPieces(params.offsets);
   team.ParallelFor(static_cast<int64_t>(pieces.size()), [&](int64_t index, int thread) {
     const ConvPiece& piece = pieces[static_cast<size_t>(index)];
-    float* const tail_rows = scratch.per_thread[static_cast<size_t>(thread)].as<float>();
+    float* const tail_rows = static_cast<float*>(scratch.OfThread(thread));
     if (piece.begin < kConvTailRows) {
       const float* tail = params.tails_in != nullptr ? params.tails_in[piece.sequence] : nullptr;
       TransposeTaps(tail, channels, kConvTailRows, tail_rows);
