@@ -1,7 +1,6 @@
 // config.json of flash-linear-attention's `kda` models (fla/models/kda/configuration_kda.py).
 #include <cmath>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "worker/model/config_family.h"
@@ -70,11 +69,7 @@ absl::Status ReadFlaKda(const ConfigSection& root, ModelConfig* config) {
   DELTAFILL_TRY(root.RequireAbsent("attn"));
   DELTAFILL_TRY(root.RequireAbsent("attnres_block_size"));
   DELTAFILL_TRY(root.RequireAbsent("deltafill"));
-  const nlohmann::json* activation = root.Find("hidden_act");
-  if (activation != nullptr && *activation != "swish") {
-    return ConfigFault("hidden_act", "must be \"swish\"");
-  }
-  return absl::OkStatus();
+  return root.RequireText("hidden_act", "swish");
 }
 
 }  // namespace deltafill::worker

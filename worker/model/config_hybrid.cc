@@ -43,10 +43,7 @@ absl::Status ReadExperts(const ConfigSection& root, ModelConfig* config) {
   DELTAFILL_TRY(root.ReadInteger("num_shared_experts", 0, kSharedExpertsMax, &experts.shared));
   DELTAFILL_TRY(root.ReadNumber("routed_scaling_factor", 0.0, 1e3, false, &experts.routed_scale));
   DELTAFILL_TRY(root.ReadOptionalBool("moe_renormalize", &experts.renormalize));
-  const json* activation = root.Find("moe_router_activation_func");
-  if (activation != nullptr && *activation != "sigmoid") {
-    return ConfigFault("moe_router_activation_func", "must be \"sigmoid\"");
-  }
+  DELTAFILL_TRY(root.RequireText("moe_router_activation_func", "sigmoid"));
   bool grouped = true;  // with one group the same as not grouped
   DELTAFILL_TRY(root.ReadOptionalBool("use_grouped_topk", &grouped));
   for (const char* key : {"num_expert_group", "topk_group"}) {

@@ -128,11 +128,7 @@ absl::Status ReadNumbers(const ConfigSection& root, ModelConfig* config) {
                                            &config->position_max));
   }
   DELTAFILL_TRY(root.ReadOptionalNumber("rms_norm_eps", 0.0, 0.1, false, &config->rms_norm_eps));
-  const json* activation = root.Find("hidden_act");
-  if (activation != nullptr && *activation != "silu") {
-    return ConfigFault("hidden_act", "must be \"silu\"");
-  }
-  return absl::OkStatus();
+  return root.RequireText("hidden_act", "silu");
 }
 
 }  // namespace

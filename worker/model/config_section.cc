@@ -80,6 +80,12 @@ absl::Status ConfigSection::RequireBool(const std::string& key, bool built) cons
       Name(key), built ? "is false; only true is supported" : "is true; only false is supported");
 }
 
+absl::Status ConfigSection::RequireText(const std::string& key, const std::string& text) const {
+  const json* value = Find(key);
+  if (value == nullptr || *value == text) return absl::OkStatus();
+  return ConfigFault(Name(key), absl::StrCat("must be \"", text, "\""));
+}
+
 absl::Status ConfigSection::RequireAbsent(const std::string& key) const {
   if (Find(key) == nullptr) return absl::OkStatus();
   return ConfigFault(Name(key), "is set; only null is supported");

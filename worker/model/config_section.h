@@ -38,6 +38,8 @@ struct ConfigSection {
 
   // A switch of which only one setting is built. Absent means that setting.
   absl::Status RequireBool(const std::string& key, bool built) const;
+  // A word of which only one is built. Absent means that word.
+  absl::Status RequireText(const std::string& key, const std::string& text) const;
   // A key that must be absent or null: what it asks for is not built.
   absl::Status RequireAbsent(const std::string& key) const;
 };
