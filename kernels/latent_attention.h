@@ -31,6 +31,7 @@ struct LatentShape {
 
   int64_t LatentWidth() const { return rank + rope_dim; }
   int64_t QueryWidth() const { return int64_t{heads} * (nope_dim + rope_dim); }
+  int64_t ProjectionRows() const { return int64_t{heads} * (nope_dim + value_dim); }
   int64_t OutputWidth() const { return int64_t{heads} * value_dim; }
 };
 

@@ -31,7 +31,7 @@ Status CpuLatentProjection::Create(const void* host_data, DType dtype, const Lat
   if (shape.scale == 0.0f) {
     projection->shape_.scale = static_cast<float>(1.0 / std::sqrt(shape.nope_dim + shape.rope_dim));
   }
-  const int64_t out_features = shape.heads * projection->HeadRows();
+  const int64_t out_features = shape.ProjectionRows();
   std::unique_ptr<Weight> expansion;
   if (Status status =
           CpuWeight::Create(host_data, dtype, out_features, shape.rank, compute_dtype, &expansion);

@@ -149,7 +149,7 @@ Status CudaBackend::NewLatentProjection(const void* host_data, DType dtype,
                                         std::unique_ptr<LatentProjection>* out) {
   if (Status s = CheckLatentShape(shape); !s.ok()) return s;
   std::unique_ptr<Weight> weight;
-  const int64_t rows = int64_t{shape.heads} * (shape.nope_dim + shape.value_dim);
+  const int64_t rows = shape.ProjectionRows();
   if (Status s = NewWeight(host_data, dtype, rows, shape.rank, &weight); !s.ok()) return s;
   *out = std::make_unique<CudaLatentProjection>(shape, std::move(weight));
   return {};

@@ -108,8 +108,7 @@ absl::StatusOr<std::unique_ptr<kernels::Weight>> WeightReader::Matrix(
 
 absl::StatusOr<std::unique_ptr<kernels::LatentProjection>> WeightReader::LatentProjection(
     const std::string& name, const kernels::LatentShape& shape) const {
-  const int64_t rows = int64_t{shape.heads} * (shape.nope_dim + shape.value_dim);
-  DELTAFILL_TRY_ASSIGN(tensor, GetChecked(name, {rows, shape.rank}));
+  DELTAFILL_TRY_ASSIGN(tensor, GetChecked(name, {shape.ProjectionRows(), shape.rank}));
   const StackedTensors stacked({tensor});
   std::unique_ptr<kernels::LatentProjection> projection;
   DELTAFILL_TRY(backend_.NewLatentProjection(stacked.host, stacked.dtype, shape, &projection));
