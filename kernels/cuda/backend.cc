@@ -155,10 +155,4 @@ Status CudaBackend::NewLatentProjection(const void* host_data, DType dtype,
   return {};
 }
 
-std::string CudaBackend::ProductReport() const {
-  std::string report;
-  for (const ProductChoice& choice : products_.choices()) report += choice.ToString() + "\n";
-  return report;
-}
-
 }  // namespace deltafill::kernels::cuda

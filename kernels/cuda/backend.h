@@ -37,9 +37,6 @@ class CudaBackend final : public Backend {
   Status NewLatentProjection(const void* host_data, DType dtype, const LatentShape& shape,
                              std::unique_ptr<LatentProjection>* out) override;
 
-  // The algorithms of every weight shape so far, a line each; for logs.
-  std::string ProductReport() const;
-
  private:
   CudaBackend() : device_(std::make_shared<CudaDevice>()), products_(&device_->library) {}
 

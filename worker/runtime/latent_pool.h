@@ -56,7 +56,6 @@ class LatentPool {
 
   std::shared_ptr<SequenceLatents> NewSequence() const;
 
-  const LatentLayout& layout() const { return *layout_; }
   size_t bytes_claimed() const;
 
  private:
