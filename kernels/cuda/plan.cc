@@ -66,7 +66,7 @@ void PlanStreams(const DeltaRuleShape& shape, SequenceOffsets offsets, int64_t s
 
 // More groups serve each of few streams, so more of its steps are under way. The slots of all
 // streams together have to stay in L2.
-int RingSlots(int64_t streams) { return streams <= 20 ? 16 : 10; }
+int RingSlots(int64_t streams) { return streams <= 20 ? kMaxRingSlots : 10; }
 
 // Half of the CTAs also chain, two a stream.
 void PlanRing(const DeltaRuleShape& shape, SequenceOffsets offsets, const DeviceTraits& device,
@@ -76,7 +76,8 @@ void PlanRing(const DeltaRuleShape& shape, SequenceOffsets offsets, const Device
   const int64_t rounds = (items + chains - 1) / chains;
   int64_t streams = tuning.streams ? tuning.streams : (items + rounds - 1) / rounds;
   streams = std::min(streams, items);
-  plan->ring_slots = tuning.ring_slots ? std::min(tuning.ring_slots, 16) : RingSlots(streams);
+  plan->ring_slots =
+      tuning.ring_slots ? std::min(tuning.ring_slots, kMaxRingSlots) : RingSlots(streams);
   plan->slots = streams * plan->ring_slots;
   plan->ctas = device.multiprocessors;
   PlanStreams(shape, offsets, streams, plan);

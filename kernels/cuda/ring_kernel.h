@@ -12,8 +12,7 @@
 
 namespace deltafill::kernels::cuda {
 
-inline constexpr int kMaxRingSlots = 16;  // slots a stream
-inline constexpr int kRingSlices = 2;     // CTAs a chain, each with 64 columns of V
+inline constexpr int kRingSlices = 2;  // CTAs a chain, each with 64 columns of V
 
 struct RingStream {
   int64_t steps = 0;

@@ -23,6 +23,7 @@ namespace deltafill::kernels::cuda {
 inline constexpr int kBlockRows = 64;
 inline constexpr int kSubBlockRows = 16;
 inline constexpr int kSubBlocks = kBlockRows / kSubBlockRows;
+inline constexpr int kMaxRingSlots = 16;  // of a stream of the ring path
 
 // Byte offset of element (row, column) of a tile with `width` columns. Rows of 128 bytes with the
 // 16-byte chunks swizzled as WGMMA's 128-byte mode wants them; a second half of 64 columns follows
