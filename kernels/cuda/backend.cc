@@ -7,14 +7,6 @@
 #include "kernels/cuda/latent_projection.h"
 
 namespace deltafill::kernels::cuda {
-namespace {
-
-Status WithSize(Status status, size_t bytes) {
-  (void)cudaGetLastError();  // a failed allocation leaves nothing behind
-  return {status.code(), status.message() + " (" + std::to_string(bytes) + " bytes)"};
-}
-
-}  // namespace
 
 Status CudaBackend::Open(const BackendOptions& options, std::unique_ptr<Backend>* out) {
   if (Status s = CheckOptions(options); !s.ok()) return s;
@@ -56,7 +48,7 @@ Status CudaBackend::NewOperators(int threads, std::unique_ptr<Operators>* out) {
 Status CudaBackend::Allocate(size_t bytes, void** out) {
   if (Status s = Enter(); !s.ok()) return s;
   if (Status s = FromCuda(cudaMalloc(out, std::max<size_t>(bytes, 1)), "cudaMalloc"); !s.ok()) {
-    return WithSize(std::move(s), bytes);
+    return AllocationFailed(s, bytes);
   }
   return {};
 }
@@ -69,7 +61,7 @@ Status CudaBackend::AllocateHost(size_t bytes, void** out) {
   if (Status s = Enter(); !s.ok()) return s;
   // Usable from every device.
   const cudaError_t error = cudaHostAlloc(out, std::max<size_t>(bytes, 1), cudaHostAllocPortable);
-  if (Status s = FromCuda(error, "cudaHostAlloc"); !s.ok()) return WithSize(std::move(s), bytes);
+  if (Status s = FromCuda(error, "cudaHostAlloc"); !s.ok()) return AllocationFailed(s, bytes);
   return {};
 }
 

@@ -16,13 +16,6 @@ Status Unsupported(const char* what) {
   return {StatusCode::kUnsupported, std::string(what) + ": the CUDA backend does not have it"};
 }
 
-Status AsCudaWeight(const char* field, const Weight* weight, const CudaWeight** out) {
-  if (weight == nullptr) return InvalidArgument(std::string(field) + ": is null");
-  *out = dynamic_cast<const CudaWeight*>(weight);
-  if (*out != nullptr) return {};
-  return InvalidArgument(std::string(field) + ": was not made by a CUDA backend");
-}
-
 }  // namespace
 
 CudaOperators::CudaOperators(std::shared_ptr<const CudaDevice> device)

@@ -79,12 +79,9 @@ Status CudaOperators::Multiply(const MatMulParams& params, const CudaWeight& wei
 }
 
 Status CudaOperators::MatMul(const MatMulParams& params) {
-  const auto* weight = dynamic_cast<const CudaWeight*>(params.weight);
   if (Status s = Enter(); !s.ok()) return s;
-  if (weight == nullptr) {
-    return InvalidArgument(params.weight == nullptr ? "weight: is null"
-                                                    : "weight: was not made by a CUDA backend");
-  }
+  const CudaWeight* weight = nullptr;
+  if (Status s = AsCudaWeight("weight", params.weight, &weight); !s.ok()) return s;
   const int64_t out = weight->out_features();
   if (Status s = CheckMatMul(params, out, weight->in_features()); !s.ok()) return s;
   if (params.rows == 0) return {};

@@ -12,6 +12,11 @@ Status FromCuda(cudaError_t error, const char* call) {
           std::string(call) + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error)};
 }
 
+Status AllocationFailed(const Status& failure, size_t bytes) {
+  (void)cudaGetLastError();  // a failed allocation leaves nothing behind
+  return {failure.code(), failure.message() + " (" + std::to_string(bytes) + " bytes)"};
+}
+
 Status SelectDevice(int device) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
@@ -55,9 +60,8 @@ Status DeviceBuffer::Reserve(size_t bytes, cudaStream_t stream) {
     bytes_ = 0;
   }
   if (Status s = FromCuda(cudaMalloc(&memory_, bytes), "cudaMalloc"); !s.ok()) {
-    (void)cudaGetLastError();  // a failed allocation leaves nothing behind
     memory_ = nullptr;
-    return {s.code(), s.message() + " (" + std::to_string(bytes) + " bytes)"};
+    return AllocationFailed(s, bytes);
   }
   bytes_ = bytes;
   return {};
@@ -95,9 +99,8 @@ Status PinnedBuffer::Acquire(size_t bytes) {
   memory_ = nullptr;
   bytes_ = 0;
   if (Status s = FromCuda(cudaMallocHost(&memory_, bytes), "cudaMallocHost"); !s.ok()) {
-    (void)cudaGetLastError();
     memory_ = nullptr;
-    return {s.code(), s.message() + " (" + std::to_string(bytes) + " bytes)"};
+    return AllocationFailed(s, bytes);
   }
   bytes_ = bytes;
   return {};

@@ -15,6 +15,9 @@ namespace deltafill::kernels::cuda {
 // OK, kResourceExhausted for failed allocations, otherwise kInternal with CUDA's own words.
 Status FromCuda(cudaError_t error, const char* call);
 
+// What a failed allocation of `bytes` answers: `failure` with the size. Clears CUDA's last error.
+Status AllocationFailed(const Status& failure, size_t bytes);
+
 // kUnsupported with the reason if there is no usable device `device`; any error of the driver
 // counts as none. Makes it the calling thread's current device otherwise.
 Status SelectDevice(int device);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "kernels/cpu/dtype_conversion.h"
 
@@ -65,6 +66,13 @@ std::vector<ProductChoice> ProductSets::choices() const {
     }
   }
   return choices;
+}
+
+Status AsCudaWeight(const char* field, const Weight* weight, const CudaWeight** out) {
+  if (weight == nullptr) return InvalidArgument(std::string(field) + ": is null");
+  *out = dynamic_cast<const CudaWeight*>(weight);
+  if (*out != nullptr) return {};
+  return InvalidArgument(std::string(field) + ": was not made by a CUDA backend");
 }
 
 Status WeightUpload::Copy(const void* host, DType dtype, int64_t elements, void* device_to) {

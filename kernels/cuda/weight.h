@@ -67,6 +67,9 @@ class CudaWeight final : public Weight {
   std::shared_ptr<const ProductSet> products_;
 };
 
+// `out` is set if the weight is of this backend; kInvalidArgument naming `field` otherwise.
+Status AsCudaWeight(const char* field, const Weight* weight, const CudaWeight** out);
+
 // Moves host tensors to the device, as bf16, through two page-locked pieces of its own. Used by one
 // thread at a time.
 class WeightUpload {
