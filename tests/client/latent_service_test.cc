@@ -13,6 +13,7 @@
 #include "coordinator/workers/scheduling_service.h"
 #include "tests/coordinator/front_fixture.h"
 #include "tests/statestore/store_fixture.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/fake_model.h"
 #include "worker/runtime/worker.h"
 
@@ -108,11 +109,10 @@ class LatentServiceTest : public FrontTest {
   }
   // Waits for what the front gives back after it has answered.
   bool NothingIsLeased(uint64_t parts) {
-    for (int i = 0; i < 2000 && store_->GetStats()->parts != parts; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return deltafill::test::Eventually([&] {
       EXPECT_TRUE(store_->Sweep().ok());
-    }
-    return store_->GetStats()->parts == parts;
+      return store_->GetStats()->parts == parts;
+    });
   }
 
   const std::shared_ptr<deltafill::testing::FakeClock> clock_ =
@@ -138,7 +138,9 @@ TEST_F(LatentServiceTest, AnyNumberOfWorkersGivesTheStateThatIsFetched) {
     ASSERT_TRUE(result.status.ok()) << result.status.error_message();
     EXPECT_EQ(result.logits, LogitBytes(tokens));
     EXPECT_EQ(result.checkpoints.size(), 3u);
-    if (!handle.empty()) EXPECT_EQ(result.done.state(), handle);
+    if (!handle.empty()) {
+      EXPECT_EQ(result.done.state(), handle);
+    }
     handle = result.done.state();
   }
   EXPECT_EQ(store_->GetStats()->determinism_mismatches, 0u);

@@ -7,10 +7,12 @@
 #include "coordinator/front/handle.h"
 #include "coordinator/front/prompt_session.h"
 #include "tests/coordinator/front_fixture.h"
+#include "tests/testing/eventually.h"
 
 namespace deltafill::coordinator {
 namespace {
 
+using deltafill::test::Eventually;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
@@ -18,15 +20,6 @@ class FrontFailureTest : public FrontTest {
  protected:
   static std::string ExpectedLogits(const std::vector<uint32_t>& tokens) {
     return LogitsOf(HashTokens(0, tokens));
-  }
-  // Waits for what another thread does.
-  static bool Eventually(const std::function<bool()>& condition) {
-    const auto end = steady_clock::now() + std::chrono::seconds(10);
-    while (!condition()) {
-      if (steady_clock::now() > end) return false;
-      std::this_thread::sleep_for(milliseconds(2));
-    }
-    return true;
   }
 };
 

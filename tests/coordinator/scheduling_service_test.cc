@@ -16,11 +16,13 @@
 
 #include "tests/coordinator/attached_worker.h"
 #include "tests/coordinator/lease_recorder.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/random.h"
 
 namespace deltafill::coordinator::test {
 namespace {
 
+using deltafill::test::Eventually;
 using deltafill::test::Random;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -144,15 +146,6 @@ class SchedulingServiceTest : public ::testing::Test {
     EXPECT_TRUE(number.ok()) << number.status();
     if (number.ok()) last_ = *number;
     return observer;
-  }
-
-  template <typename Condition>
-  static bool Eventually(const Condition& condition) {
-    for (int i = 0; i < 1000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(milliseconds(10));
-    }
-    return false;
   }
 
   LeaseRecorder store_;

@@ -12,17 +12,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-void ExpectStatus(const Status& status, StatusCode code, const std::string& start,
-                  const std::string& part = "") {
-  EXPECT_EQ(status.code(), code) << status.message();
-  EXPECT_THAT(status.message(), StartsWith(start));
-  EXPECT_THAT(status.message(), HasSubstr(part));
-}
-
-void ExpectInvalid(const Status& status, const std::string& start, const std::string& part = "") {
-  ExpectStatus(status, StatusCode::kInvalidArgument, start, part);
-}
-
 TEST_F(CpuBackendTest, NumericsNamesEverythingThatBitsDependOn) {
   const std::string isa = IsaUnderTest().empty() ? "avx" : IsaUnderTest() + "/onednn-";
   EXPECT_THAT(backend_->numerics(), StartsWith("cpu/f32/" + isa));

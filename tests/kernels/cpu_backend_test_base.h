@@ -3,6 +3,7 @@
 #ifndef DELTAFILL_TESTS_KERNELS_CPU_BACKEND_TEST_BASE_H_
 #define DELTAFILL_TESTS_KERNELS_CPU_BACKEND_TEST_BASE_H_
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -27,6 +28,19 @@ inline std::string IsaUnderTest() {
     const ::deltafill::kernels::Status s = (expression); \
     ASSERT_TRUE(s.ok()) << s.message();                  \
   } while (false)
+
+// The message begins with `start` and holds `part`.
+inline void ExpectStatus(const Status& status, StatusCode code, const std::string& start,
+                         const std::string& part = "") {
+  EXPECT_EQ(status.code(), code) << status.message();
+  EXPECT_THAT(status.message(), ::testing::StartsWith(start));
+  EXPECT_THAT(status.message(), ::testing::HasSubstr(part));
+}
+
+inline void ExpectInvalid(const Status& status, const std::string& start,
+                          const std::string& part = "") {
+  ExpectStatus(status, StatusCode::kInvalidArgument, start, part);
+}
 
 // Skips if the machine lacks the instruction set under test.
 class CpuBackendTest : public ::testing::Test {

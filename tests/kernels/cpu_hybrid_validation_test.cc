@@ -1,20 +1,9 @@
 // What latent attention and mixtures of experts say of bad params: each case breaks one field.
-#include <gmock/gmock.h>
-
 #include "tests/kernels/cpu_latent_test_base.h"
 #include "tests/kernels/cpu_mixture_test_base.h"
 
 namespace deltafill::kernels {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
-
-void ExpectInvalid(const Status& status, const std::string& start, const std::string& part = "") {
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
-  EXPECT_THAT(status.message(), StartsWith(start));
-  EXPECT_THAT(status.message(), HasSubstr(part));
-}
 
 class ForeignProjection : public LatentProjection {
  public:

@@ -165,4 +165,8 @@ std::vector<uint32_t> RandomTokens(const Model& model, int64_t count, uint64_t s
   return tokens;
 }
 
+std::vector<uint32_t> Slice(const std::vector<uint32_t>& tokens, size_t begin, size_t end) {
+  return {tokens.begin() + static_cast<int64_t>(begin), tokens.begin() + static_cast<int64_t>(end)};
+}
+
 }  // namespace deltafill::test

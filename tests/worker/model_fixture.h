@@ -128,6 +128,8 @@ std::vector<float> LatentRows(const LatentCache& latents, uint32_t layer, int64_
                               int64_t count);
 
 std::vector<uint32_t> RandomTokens(const Model& model, int64_t count, uint64_t seed);
+// Tokens [begin, end).
+std::vector<uint32_t> Slice(const std::vector<uint32_t>& tokens, size_t begin, size_t end);
 
 }  // namespace deltafill::test
 

@@ -17,10 +17,6 @@ using testing::HasSubstr;
 
 constexpr int64_t kRowsMax = 2048;
 
-std::vector<uint32_t> Slice(const std::vector<uint32_t>& tokens, size_t begin, size_t end) {
-  return {tokens.begin() + static_cast<int64_t>(begin), tokens.begin() + static_cast<int64_t>(end)};
-}
-
 // A prompt on its way: everything that a layer keeps of the tokens so far.
 struct Prompt {
   explicit Prompt(const Model& model) : state(ZeroState(model)), latents(NewLatents(model)) {}

@@ -26,10 +26,6 @@ class ModelPrefillTest : public LoadedModelTest {
   }
 };
 
-std::vector<uint32_t> Slice(const std::vector<uint32_t>& tokens, size_t begin, size_t end) {
-  return {tokens.begin() + static_cast<int64_t>(begin), tokens.begin() + static_cast<int64_t>(end)};
-}
-
 TEST_P(ModelPrefillTest, RangesOfAnyLengthGiveTheSameBytes) {
   for (size_t length : {1u, 2u, 63u, 64u, 65u, 66u, 67u, 127u, 128u, 130u, 257u}) {
     const auto tokens = RandomTokens(*model_, static_cast<int64_t>(length), length);

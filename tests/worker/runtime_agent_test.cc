@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "proto/worker.pb.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/fake_coordinator.h"
 #include "worker/runtime/wire.h"
 
@@ -16,6 +17,7 @@ namespace deltafill::worker {
 namespace {
 
 using std::chrono::milliseconds;
+using test::Eventually;
 using test::FakeCoordinator;
 
 // Records commands; idle when a test says so.
@@ -66,15 +68,6 @@ WorkerProfile Profile(const std::string& name) {
   shape.shape = {4, 8, 16, 1};
   profile.state_parts = {shape};
   return profile;
-}
-
-template <typename Predicate>
-bool Eventually(Predicate predicate) {
-  for (int i = 0; i < 2000; ++i) {
-    if (predicate()) return true;
-    std::this_thread::sleep_for(milliseconds(5));
-  }
-  return false;
 }
 
 WorkerAgentOptions Quick() {

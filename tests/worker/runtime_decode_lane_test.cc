@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <thread>
 
+#include "tests/testing/eventually.h"
 #include "tests/testing/lane_fixture.h"
 #include "worker/runtime/sampler.h"
 
@@ -221,10 +221,7 @@ TEST_F(SlowDecodeTest, AbortEndsOneAndNotTheOther) {
   worker->decode->Run(endless);
   ASSERT_TRUE(worker->sink.WaitFor<DecodeReady>());
   worker->attempts.Abort({1, 1});
-  for (int i = 0; i < 1000 && !worker->decode->idle(); ++i) {
-    std::this_thread::sleep_for(milliseconds(5));
-  }
-  EXPECT_TRUE(worker->decode->idle());
+  EXPECT_TRUE(test::Eventually([&] { return worker->decode->idle(); }));
   EXPECT_TRUE(worker->sink.Of<DecodeFinished>().empty());
 }
 

@@ -4,16 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <functional>
 #include <map>
-#include <thread>
 
+#include "tests/testing/eventually.h"
 #include "tests/testing/lane_fixture.h"
 #include "worker/runtime/latent_pieces.h"
 
 namespace deltafill::worker {
 namespace {
 
+using test::Eventually;
 using test::FakeModel;
 using test::FakeModelOptions;
 using test::LaneBench;
@@ -50,13 +50,6 @@ class LatentsTest : public ::testing::Test {
     std::map<uint64_t, PartId> pieces;
     std::vector<float> logits;
   };
-
-  static bool Eventually(const std::function<bool()>& condition) {
-    for (int i = 0; i < 6000 && !condition(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return condition();
-  }
 
   Outcome Collect(size_t boundary_count, size_t piece_count) {
     Outcome outcome;

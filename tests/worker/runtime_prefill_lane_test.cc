@@ -7,6 +7,7 @@
 #include <future>
 #include <thread>
 
+#include "tests/testing/eventually.h"
 #include "tests/testing/lane_fixture.h"
 
 namespace deltafill::worker {
@@ -55,11 +56,7 @@ class PrefillLaneTest : public testing::Test {
 
   template <typename Event>
   bool WaitForAll(size_t count) const {
-    for (int i = 0; i < 1000; ++i) {
-      if (Everything<Event>().size() >= count) return true;
-      std::this_thread::sleep_for(milliseconds(10));
-    }
-    return false;
+    return test::Eventually([&] { return Everything<Event>().size() >= count; });
   }
 
   FakeModel model_;
