@@ -4,6 +4,8 @@
 
 #include <thread>
 
+#include "tests/testing/received_bytes.h"
+
 namespace deltafill::worker {
 namespace {
 
@@ -33,9 +35,9 @@ TEST(MailboxTest, GivesWhatWasDeliveredInAnyOrder) {
   ASSERT_TRUE(mailbox.Deliver(At(attempt, 3, 1), Bytes(8, 2)).ok());
   ASSERT_TRUE(mailbox.Deliver(At(attempt, 3, 0, PartKind::kConvTail), Bytes(12, 3)).ok());
   ASSERT_TRUE(mailbox.Deliver(At(attempt, 3, 0), Bytes(8, 1)).ok());
-  EXPECT_EQ(*mailbox.Await(At(attempt, 3, 0)), Bytes(8, 1));
-  EXPECT_EQ(*mailbox.Await(At(attempt, 3, 1)), Bytes(8, 2));
-  EXPECT_EQ(*mailbox.Await(At(attempt, 3, 0, PartKind::kConvTail)), Bytes(12, 3));
+  EXPECT_EQ(test::Taken(mailbox.Await(At(attempt, 3, 0))), Bytes(8, 1));
+  EXPECT_EQ(test::Taken(mailbox.Await(At(attempt, 3, 1))), Bytes(8, 2));
+  EXPECT_EQ(test::Taken(mailbox.Await(At(attempt, 3, 0, PartKind::kConvTail))), Bytes(12, 3));
   EXPECT_EQ(mailbox.bytes_held(), 0u);
   EXPECT_EQ(mailbox.Await(At(attempt, 3, 0)).status().code(),
             absl::StatusCode::kFailedPrecondition);
@@ -49,7 +51,7 @@ TEST(MailboxTest, WaitsForALateMessage) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     ASSERT_TRUE(mailbox.Deliver(At(attempt, 0), Bytes(8, 9)).ok());
   });
-  EXPECT_EQ(*mailbox.Await(At(attempt, 0)), Bytes(8, 9));
+  EXPECT_EQ(test::Taken(mailbox.Await(At(attempt, 0))), Bytes(8, 9));
   sender.join();
 }
 
@@ -59,7 +61,7 @@ TEST(MailboxTest, KeepsAMessageThatOvertookItsReservation) {
   ASSERT_TRUE(mailbox.Deliver(At(attempt, 0), Bytes(8, 9)).ok());
   EXPECT_TRUE(absl::IsCancelled(mailbox.Await(At(attempt, 0)).status()));  // not reserved yet
   ASSERT_TRUE(mailbox.Reserve(attempt, 0).ok());
-  EXPECT_EQ(*mailbox.Await(At(attempt, 0)), Bytes(8, 9));
+  EXPECT_EQ(test::Taken(mailbox.Await(At(attempt, 0))), Bytes(8, 9));
 }
 
 TEST(MailboxTest, AbortWakesWaitersAndDropsOldAttempts) {
@@ -79,11 +81,11 @@ TEST(MailboxTest, AbortWakesWaitersAndDropsOldAttempts) {
   EXPECT_EQ(mailbox.bytes_held(), 0u);
   // Other prompts, and later attempts of this one, go on.
   EXPECT_TRUE(mailbox.Deliver(At({8, 1}, 0), Bytes(8, 5)).ok());
-  EXPECT_EQ(*mailbox.Await(At({8, 1}, 0)), Bytes(8, 5));
+  EXPECT_EQ(test::Taken(mailbox.Await(At({8, 1}, 0))), Bytes(8, 5));
   EXPECT_TRUE(mailbox.Reserve({7, 3}, 0).ok());
   mailbox.Abort({7, 2});  // late: the third attempt is not its business
   EXPECT_TRUE(mailbox.Deliver(At({7, 3}, 0), Bytes(8, 6)).ok());
-  EXPECT_EQ(*mailbox.Await(At({7, 3}, 0)), Bytes(8, 6));
+  EXPECT_EQ(test::Taken(mailbox.Await(At({7, 3}, 0))), Bytes(8, 6));
 }
 
 TEST(MailboxTest, ANewerAttemptEndsTheOlder) {
@@ -93,7 +95,7 @@ TEST(MailboxTest, ANewerAttemptEndsTheOlder) {
   ASSERT_TRUE(mailbox.Deliver(At({7, 2}, 0), Bytes(8, 2)).ok());
   EXPECT_TRUE(absl::IsCancelled(mailbox.Await(At({7, 1}, 0)).status()));
   ASSERT_TRUE(mailbox.Reserve({7, 2}, 0).ok());
-  EXPECT_EQ(*mailbox.Await(At({7, 2}, 0)), Bytes(8, 2));
+  EXPECT_EQ(test::Taken(mailbox.Await(At({7, 2}, 0))), Bytes(8, 2));
 }
 
 TEST(MailboxTest, DropsRepetitions) {
@@ -102,7 +104,7 @@ TEST(MailboxTest, DropsRepetitions) {
   ASSERT_TRUE(mailbox.Reserve(attempt, 0).ok());
   ASSERT_TRUE(mailbox.Deliver(At(attempt, 0), Bytes(8, 1)).ok());
   ASSERT_TRUE(mailbox.Deliver(At(attempt, 0), Bytes(8, 2)).ok());
-  EXPECT_EQ(*mailbox.Await(At(attempt, 0)), Bytes(8, 1));
+  EXPECT_EQ(test::Taken(mailbox.Await(At(attempt, 0))), Bytes(8, 1));
   ASSERT_TRUE(mailbox.Deliver(At(attempt, 0), Bytes(8, 1)).ok());  // taken already
   mailbox.Release(attempt, 0);
   ASSERT_TRUE(mailbox.Deliver(At(attempt, 0), Bytes(8, 1)).ok());  // released already
@@ -132,7 +134,7 @@ TEST(MailboxTest, EarlyMessagesAreBounded) {
   EXPECT_TRUE(absl::IsResourceExhausted(mailbox.Reserve({2, 1}, 0)));
   EXPECT_TRUE(mailbox.Reserve({2, 2}, 0).ok());
   EXPECT_TRUE(mailbox.Reserve({3, 1}, 0).ok());
-  EXPECT_EQ(*mailbox.Await(At({1, 1}, 0)), Bytes(8, 1));
+  EXPECT_EQ(test::Taken(mailbox.Await(At({1, 1}, 0))), Bytes(8, 1));
 }
 
 TEST(MailboxTest, RemembersABoundedNumberOfPrompts) {
@@ -144,7 +146,7 @@ TEST(MailboxTest, RemembersABoundedNumberOfPrompts) {
   EXPECT_EQ(mailbox.prompts_remembered(), 10u);
   EXPECT_TRUE(absl::IsCancelled(mailbox.Reserve({100, 5}, 0)));
   ASSERT_TRUE(mailbox.Deliver(At({0, 1}, 0), Bytes(8, 4)).ok());
-  EXPECT_EQ(*mailbox.Await(At({0, 1}, 0)), Bytes(8, 4));
+  EXPECT_EQ(test::Taken(mailbox.Await(At({0, 1}, 0))), Bytes(8, 4));
 }
 
 TEST(MailboxTest, AbortAllForgetsEverything) {
@@ -173,8 +175,8 @@ TEST(MailboxTest, LatentsHaveAnyNumberOfRows) {
   ASSERT_TRUE(mailbox.Deliver(at(5), Bytes(60, 5)).ok());
   ASSERT_TRUE(mailbox.Deliver(at(2), Bytes(6, 2)).ok());
   EXPECT_EQ(mailbox.bytes_held(), 66u);
-  EXPECT_EQ(*mailbox.Await(at(2)), Bytes(6, 2));
-  EXPECT_EQ(*mailbox.Await(at(5)), Bytes(60, 5));
+  EXPECT_EQ(test::Taken(mailbox.Await(at(2))), Bytes(6, 2));
+  EXPECT_EQ(test::Taken(mailbox.Await(at(5))), Bytes(60, 5));
   EXPECT_EQ(mailbox.bytes_held(), 0u);
   for (size_t bytes : {size_t{0}, size_t{7}, size_t{66}}) {
     EXPECT_TRUE(absl::IsInvalidArgument(mailbox.Deliver(at(2), Bytes(bytes, 1)))) << bytes;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "proto/worker.grpc.pb.h"
+#include "tests/testing/received_bytes.h"
 #include "worker/exchange/exchange_server.h"
 #include "worker/exchange/worker_exchange.h"
 
@@ -81,13 +82,14 @@ TEST(ExchangeTransportTest, InProcessReachesSelfAndOthers) {
   const auto bytes = Pattern(64, 1);
   ASSERT_TRUE(one.exchange.Reserve(attempt, 1).ok());
   ASSERT_TRUE(two.exchange.Reserve(attempt, 1).ok());
-  ASSERT_TRUE(one.exchange.Publish({attempt, 1, 0, PartKind::kRecurrent}, bytes, targets).ok());
-  EXPECT_EQ(*one.exchange.Await({attempt, 1, 0, PartKind::kRecurrent}), bytes);
-  EXPECT_EQ(*two.exchange.Await({attempt, 1, 0, PartKind::kRecurrent}), bytes);
+  ASSERT_TRUE(
+      one.exchange.Publish({attempt, 1, 0, PartKind::kRecurrent}, OnHost(bytes), targets).ok());
+  EXPECT_EQ(test::Taken(one.exchange.Await({attempt, 1, 0, PartKind::kRecurrent})), bytes);
+  EXPECT_EQ(test::Taken(two.exchange.Await({attempt, 1, 0, PartKind::kRecurrent})), bytes);
 
   const ExchangeTarget nobody{9, ""};
   const absl::Status status =
-      one.exchange.Publish({attempt, 2, 0, PartKind::kRecurrent}, bytes, {&nobody, 1});
+      one.exchange.Publish({attempt, 2, 0, PartKind::kRecurrent}, OnHost(bytes), {&nobody, 1});
   EXPECT_TRUE(absl::IsUnavailable(status));
   EXPECT_NE(status.message().find("worker 9"), std::string::npos) << status;
 }
@@ -101,16 +103,18 @@ TEST(ExchangeTransportTest, LargeMessagesArriveWholeAtTwoTargets) {
     const auto small = Pattern(64, range);
     const auto large = Pattern(kLargeBytes, range + 100);
     ASSERT_TRUE(
-        sender.exchange.Publish({attempt, range, 1, PartKind::kRecurrent}, large, targets).ok());
+        sender.exchange.Publish({attempt, range, 1, PartKind::kRecurrent}, OnHost(large), targets)
+            .ok());
     ASSERT_TRUE(
-        sender.exchange.Publish({attempt, range, 0, PartKind::kRecurrent}, small, targets).ok());
+        sender.exchange.Publish({attempt, range, 0, PartKind::kRecurrent}, OnHost(small), targets)
+            .ok());
   }
   for (Peer* peer : {&one, &two}) {
     for (uint32_t range = 0; range < 8; ++range) {
       ASSERT_TRUE(peer->mailbox->Reserve(attempt, range).ok());
-      EXPECT_EQ(*peer->mailbox->Await({attempt, range, 0, PartKind::kRecurrent}),
+      EXPECT_EQ(test::Taken(peer->mailbox->Await({attempt, range, 0, PartKind::kRecurrent})),
                 Pattern(64, range));
-      EXPECT_EQ(*peer->mailbox->Await({attempt, range, 1, PartKind::kRecurrent}),
+      EXPECT_EQ(test::Taken(peer->mailbox->Await({attempt, range, 1, PartKind::kRecurrent})),
                 Pattern(kLargeBytes, range + 100));
     }
   }
@@ -128,11 +132,11 @@ TEST(ExchangeTransportTest, CreditsBoundWhatIsUnderWay) {
   for (uint32_t range = 0; range < 6; ++range) {
     ASSERT_TRUE(peer.mailbox->Reserve(attempt, range).ok());
     ASSERT_TRUE(sender.exchange
-                    .Publish({attempt, range, 1, PartKind::kRecurrent}, Pattern(kLargeBytes, range),
-                             {&peer.target, 1})
+                    .Publish({attempt, range, 1, PartKind::kRecurrent},
+                             OnHost(Pattern(kLargeBytes, range)), {&peer.target, 1})
                     .ok());
     ASSERT_TRUE(sender.exchange
-                    .Publish({attempt, range, 0, PartKind::kRecurrent}, Pattern(64, range),
+                    .Publish({attempt, range, 0, PartKind::kRecurrent}, OnHost(Pattern(64, range)),
                              {&peer.target, 1})
                     .ok());
   }
@@ -144,8 +148,8 @@ TEST(ExchangeTransportTest, UnreachablePeerIsNamed) {
   Sender sender;
   const ExchangeTarget nobody{4, "127.0.0.1:1"};
   for (int i = 0; i < 2; ++i) {
-    const absl::Status status =
-        sender.exchange.Publish({{5, 1}, 0, 0, PartKind::kRecurrent}, Pattern(64, 0), {&nobody, 1});
+    const absl::Status status = sender.exchange.Publish({{5, 1}, 0, 0, PartKind::kRecurrent},
+                                                        OnHost(Pattern(64, 0)), {&nobody, 1});
     EXPECT_TRUE(absl::IsUnavailable(status)) << status;
     EXPECT_NE(status.message().find("worker 4"), std::string::npos) << status;
   }
@@ -164,7 +168,7 @@ TEST(ExchangeTransportTest, AbortEndsASendThatWaits) {
     const AttemptKey attempt{all ? 6u : 5u, 1};
     const auto start = std::chrono::steady_clock::now();
     EXPECT_TRUE(absl::IsCancelled(sender.exchange.Publish({attempt, 0, 0, PartKind::kRecurrent},
-                                                          Pattern(64, 0), {&nobody, 1})));
+                                                          OnHost(Pattern(64, 0)), {&nobody, 1})));
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
     aborter.join();
   }
@@ -177,7 +181,8 @@ TEST(ExchangeTransportTest, ReconnectsAfterARestart) {
   limits.unreachable_after = milliseconds(5000);
   Sender sender(limits);
   ASSERT_TRUE(
-      sender.exchange.Publish({{5, 1}, 0, 0, PartKind::kRecurrent}, Pattern(64, 1), {&target, 1})
+      sender.exchange
+          .Publish({{5, 1}, 0, 0, PartKind::kRecurrent}, OnHost(Pattern(64, 1)), {&target, 1})
           .ok());
   ASSERT_TRUE(sender.exchange.Flush(milliseconds(5000)));
   peer.reset();
@@ -187,12 +192,14 @@ TEST(ExchangeTransportTest, ReconnectsAfterARestart) {
     peer = std::make_unique<Peer>(1, target.address);
   });
   EXPECT_TRUE(
-      sender.exchange.Publish({{5, 1}, 1, 0, PartKind::kRecurrent}, Pattern(64, 2), {&target, 1})
+      sender.exchange
+          .Publish({{5, 1}, 1, 0, PartKind::kRecurrent}, OnHost(Pattern(64, 2)), {&target, 1})
           .ok());
   restart.join();
   EXPECT_TRUE(sender.exchange.Flush(milliseconds(8000)));
   ASSERT_TRUE(peer->mailbox->Reserve({5, 1}, 1).ok());
-  EXPECT_EQ(*peer->mailbox->Await({{5, 1}, 1, 0, PartKind::kRecurrent}), Pattern(64, 2));
+  EXPECT_EQ(test::Taken(peer->mailbox->Await({{5, 1}, 1, 0, PartKind::kRecurrent})),
+            Pattern(64, 2));
   EXPECT_FALSE(sender.lost.load());
 }
 
@@ -214,7 +221,8 @@ TEST(ExchangeTransportTest, MessagesLostWithAPeerAreReported) {
   auto server = builder.BuildAndStart();
   Sender sender;
   const ExchangeTarget target{1, "127.0.0.1:" + std::to_string(port)};
-  sender.exchange.Publish({{5, 3}, 0, 0, PartKind::kRecurrent}, Pattern(64, 1), {&target, 1})
+  sender.exchange
+      .Publish({{5, 3}, 0, 0, PartKind::kRecurrent}, OnHost(Pattern(64, 1)), {&target, 1})
       .IgnoreError();
   for (int i = 0; i < 200 && !sender.lost.load(); ++i)
     std::this_thread::sleep_for(milliseconds(20));

@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -42,6 +43,45 @@ struct ExchangeTarget {
   std::string address;  // host:port of its exchange; "" in process
 };
 
+// Bytes to hand on: complete, and unchanged until Publish has returned.
+struct StateView {
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+  bool on_host = true;  // false: memory of the publishing worker's backend
+};
+
+inline StateView OnHost(std::span<const std::byte> bytes) { return {bytes.data(), bytes.size()}; }
+
+// Bytes that came in, together with what keeps their memory. Move-only.
+class ReceivedState {
+ public:
+  ReceivedState() = default;
+  // On the host.
+  ReceivedState(std::vector<std::byte> bytes) {  // NOLINT(google-explicit-constructor)
+    auto owner = std::make_shared<std::vector<std::byte>>(std::move(bytes));
+    data_ = owner->data();
+    bytes_ = owner->size();
+    owner_ = std::move(owner);
+  }
+  // `data` lives as long as `owner`; not on_host: memory of the receiving worker's backend.
+  ReceivedState(std::byte* data, size_t bytes, bool on_host, std::shared_ptr<const void> owner)
+      : data_(data), bytes_(bytes), on_host_(on_host), owner_(std::move(owner)) {}
+  ReceivedState(ReceivedState&&) = default;
+  ReceivedState& operator=(ReceivedState&&) = default;
+  ReceivedState(const ReceivedState&) = delete;
+  ReceivedState& operator=(const ReceivedState&) = delete;
+
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  bool on_host() const { return on_host_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+  bool on_host_ = true;
+  std::shared_ptr<const void> owner_;
+};
+
 // Thread-safe.
 class BoundaryExchange {
  public:
@@ -51,15 +91,15 @@ class BoundaryExchange {
   // CANCELLED if the attempt was aborted or is not the newest of its prompt.
   virtual absl::Status Reserve(const AttemptKey& attempt, uint32_t range) = 0;
 
-  // Hands bytes on to every target; returns when they have been copied or sent, not when they
+  // Hands the bytes on to every target; returns when they have been copied or sent, not when they
   // arrived. UNAVAILABLE naming the worker if a peer cannot be reached; CANCELLED if the attempt is
   // aborted while this waits.
-  virtual absl::Status Publish(const BoundaryAddress& address, std::span<const std::byte> bytes,
+  virtual absl::Status Publish(const BoundaryAddress& address, StateView view,
                                std::span<const ExchangeTarget> targets) = 0;
 
   // Blocks until the state is there and moves it out; each state can be taken once. CANCELLED if
   // the range is not reserved (any more): its attempt was aborted or a newer one is known.
-  virtual absl::StatusOr<std::vector<std::byte>> Await(const BoundaryAddress& address) = 0;
+  virtual absl::StatusOr<ReceivedState> Await(const BoundaryAddress& address) = 0;
 
   // Wakes waiters, frees what was received, and drops later messages of this and older attempts.
   virtual void Abort(const AttemptKey& attempt) = 0;

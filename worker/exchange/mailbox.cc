@@ -136,8 +136,9 @@ absl::Status Mailbox::Reserve(const AttemptKey& attempt, uint32_t range) {
   return absl::OkStatus();
 }
 
-absl::Status Mailbox::Deliver(const BoundaryAddress& address, std::vector<std::byte> bytes) {
-  if (absl::Status status = CheckMessage(address.layer, address.kind, bytes.size()); !status.ok()) {
+absl::Status Mailbox::Deliver(const BoundaryAddress& address, ReceivedState received) {
+  const size_t bytes = received.bytes();
+  if (absl::Status status = CheckMessage(address.layer, address.kind, bytes); !status.ok()) {
     return status;
   }
   std::lock_guard lock(mutex_);
@@ -147,21 +148,21 @@ absl::Status Mailbox::Deliver(const BoundaryAddress& address, std::vector<std::b
   const bool known = boxes_.contains(key);
   if (!known && address.range < mark.released_end) return absl::OkStatus();
   if (!known || !boxes_[key].reserved) {
-    MakeRoom(bytes.size());
+    MakeRoom(bytes);
     if (mark.aborted) return absl::OkStatus();  // it was itself the oldest
   }
   Box& box = boxes_[key];
   const auto [state, is_new] = box.states.try_emplace(EntryKey{address.layer, address.kind});
   if (!is_new) return absl::OkStatus();
-  box.bytes += bytes.size();
-  bytes_held_ += bytes.size();
-  if (!box.reserved) unreserved_bytes_ += bytes.size();
-  state->second = std::move(bytes);
+  box.bytes += bytes;
+  bytes_held_ += bytes;
+  if (!box.reserved) unreserved_bytes_ += bytes;
+  state->second = std::move(received);
   changed_.notify_all();
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::byte>> Mailbox::Await(const BoundaryAddress& address) {
+absl::StatusOr<ReceivedState> Mailbox::Await(const BoundaryAddress& address) {
   if (absl::Status status = CheckEntry(address.layer, address.kind); !status.ok()) return status;
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -174,11 +175,11 @@ absl::StatusOr<std::vector<std::byte>> Mailbox::Await(const BoundaryAddress& add
                                                           address.range, ", layer ", address.layer,
                                                           ": the boundary state was taken before"));
       }
-      std::vector<std::byte> bytes = std::move(*state->second);
+      ReceivedState received = std::move(*state->second);
       state->second.reset();
-      box->second.bytes -= bytes.size();
-      bytes_held_ -= bytes.size();
-      return bytes;
+      box->second.bytes -= received.bytes();
+      bytes_held_ -= received.bytes();
+      return received;
     }
     changed_.wait(lock);
   }

@@ -46,14 +46,14 @@ class Mailbox {
 
   // As in BoundaryExchange. Reserve: RESOURCE_EXHAUSTED as said at unreserved_bytes_max.
   absl::Status Reserve(const AttemptKey& attempt, uint32_t range);
-  absl::StatusOr<std::vector<std::byte>> Await(const BoundaryAddress& address);
+  absl::StatusOr<ReceivedState> Await(const BoundaryAddress& address);
   void Abort(const AttemptKey& attempt);
   void AbortAll();
   void Release(const AttemptKey& attempt, uint32_t range);
 
   // Takes a message in. OK also if it is dropped: of an old or aborted attempt, of a released
   // range, or a repetition. INVALID_ARGUMENT as CheckMessage.
-  absl::Status Deliver(const BoundaryAddress& address, std::vector<std::byte> bytes);
+  absl::Status Deliver(const BoundaryAddress& address, ReceivedState received);
 
   // True once the attempt was aborted or a newer one of its prompt is known; for senders.
   bool IsAborted(const AttemptKey& attempt) const;
@@ -70,7 +70,7 @@ class Mailbox {
   struct Box {
     bool reserved = false;
     size_t bytes = 0;
-    std::map<EntryKey, std::optional<std::vector<std::byte>>> states;  // nullopt: taken
+    std::map<EntryKey, std::optional<ReceivedState>> states;  // nullopt: taken
   };
 
   struct BoxKey {

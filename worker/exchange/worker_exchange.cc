@@ -39,9 +39,10 @@ absl::Status WorkerExchange::Reserve(const AttemptKey& attempt, uint32_t range) 
   return mailbox_->Reserve(attempt, range);
 }
 
-absl::Status WorkerExchange::Publish(const BoundaryAddress& address,
-                                     std::span<const std::byte> bytes,
+absl::Status WorkerExchange::Publish(const BoundaryAddress& address, StateView view,
                                      std::span<const ExchangeTarget> targets) {
+  if (!view.on_host) return absl::UnimplementedError("exchange: a state in device memory");
+  const std::span<const std::byte> bytes(view.data, view.bytes);
   const uint64_t generation = mailbox_->generation();
   for (const ExchangeTarget& target : targets) {
     bool is_self;
@@ -68,7 +69,7 @@ absl::Status WorkerExchange::Publish(const BoundaryAddress& address,
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::byte>> WorkerExchange::Await(const BoundaryAddress& address) {
+absl::StatusOr<ReceivedState> WorkerExchange::Await(const BoundaryAddress& address) {
   return mailbox_->Await(address);
 }
 

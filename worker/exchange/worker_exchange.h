@@ -31,9 +31,9 @@ class WorkerExchange : public BoundaryExchange {
   void SetWorker(uint32_t worker);
 
   absl::Status Reserve(const AttemptKey& attempt, uint32_t range) override;
-  absl::Status Publish(const BoundaryAddress& address, std::span<const std::byte> bytes,
+  absl::Status Publish(const BoundaryAddress& address, StateView view,
                        std::span<const ExchangeTarget> targets) override;
-  absl::StatusOr<std::vector<std::byte>> Await(const BoundaryAddress& address) override;
+  absl::StatusOr<ReceivedState> Await(const BoundaryAddress& address) override;
   void Abort(const AttemptKey& attempt) override;
   void AbortAll() override;
   void Release(const AttemptKey& attempt, uint32_t range) override;

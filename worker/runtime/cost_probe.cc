@@ -152,7 +152,7 @@ absl::StatusOr<double> MeasureRowExchange(const LatentLayout& layout, BoundaryEx
   const std::vector<std::byte> rows(kRows * layout.RowBytes());
   DELTAFILL_TRY(exchange.Reserve(attempt, 0));
   const auto start = Clock::now();
-  DELTAFILL_TRY(exchange.Publish(address, rows, {&target, 1}));
+  DELTAFILL_TRY(exchange.Publish(address, OnHost(rows), {&target, 1}));
   DELTAFILL_TRY(exchange.Await(address).status());
   const double row_s = Seconds(Clock::now() - start) / kRows;
   exchange.AbortAll();
@@ -171,7 +171,8 @@ absl::StatusOr<double> MeasureExchange(const StateLayout& layout, BoundaryExchan
     for (const StateEntry& entry : layout.entries) {
       if (entry.layer != layer) continue;
       const std::vector<std::byte> bytes(entry.bytes);
-      DELTAFILL_TRY(exchange.Publish({attempt, range, layer, entry.kind}, bytes, {&target, 1}));
+      DELTAFILL_TRY(
+          exchange.Publish({attempt, range, layer, entry.kind}, OnHost(bytes), {&target, 1}));
     }
     for (const StateEntry& entry : layout.entries) {
       if (entry.layer != layer) continue;

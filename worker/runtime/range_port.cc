@@ -46,9 +46,9 @@ absl::Status RangePort::HandOn(uint32_t layer, PartKind kind) {
   return PublishToNext(layer, kind, {pass_.outgoing->at(*entry), entry->bytes});
 }
 
-absl::StatusOr<std::vector<std::byte>> RangePort::AwaitPeer(uint32_t layer, PartKind kind) {
+absl::StatusOr<ReceivedState> RangePort::AwaitPeer(uint32_t layer, PartKind kind) {
   const auto before = std::chrono::steady_clock::now();
-  absl::StatusOr<std::vector<std::byte>> received =
+  absl::StatusOr<ReceivedState> received =
       exchange_->Await({pass_.attempt, pass_.range, layer, kind});
   wait_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
   return received;
@@ -56,8 +56,8 @@ absl::StatusOr<std::vector<std::byte>> RangePort::AwaitPeer(uint32_t layer, Part
 
 absl::Status RangePort::PublishToNext(uint32_t layer, PartKind kind,
                                       std::span<const std::byte> bytes) {
-  absl::Status status =
-      exchange_->Publish({pass_.attempt, pass_.range + 1, layer, kind}, bytes, {pass_.next, 1});
+  absl::Status status = exchange_->Publish({pass_.attempt, pass_.range + 1, layer, kind},
+                                           OnHost(bytes), {pass_.next, 1});
   peer_lost_ = peer_lost_ || absl::IsUnavailable(status);
   return status;
 }
@@ -90,13 +90,13 @@ absl::Status RangePort::ShareLatents(uint32_t layer) {
 absl::Status RangePort::AwaitEarlierLatents(uint32_t layer) {
   DELTAFILL_TRY_ASSIGN(received, AwaitPeer(layer, PartKind::kLatent));
   const uint64_t rows = pass_.first_token - pass_.held;
-  if (received.size() != rows * layout_->latents.RowBytes()) {
+  if (received.bytes() != rows * layout_->latents.RowBytes()) {
     return absl::InternalError(absl::StrCat("layer ", layer, ": the previous range's worker sent ",
-                                            received.size(),
+                                            received.bytes(),
                                             " bytes of latents, but those of tokens [", pass_.held,
                                             ", ", pass_.first_token, ") were missing"));
   }
-  ScatterLatents(received, layer, pass_.held, *pass_.latents);
+  ScatterLatents({received.data(), received.bytes()}, layer, pass_.held, *pass_.latents);
   return absl::OkStatus();
 }
 

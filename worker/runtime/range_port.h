@@ -56,7 +56,7 @@ class RangePort : public BoundaryPort {
   bool peer_lost() const { return peer_lost_; }  // there was no way to the next worker
 
  private:
-  absl::StatusOr<std::vector<std::byte>> AwaitPeer(uint32_t layer, PartKind kind);
+  absl::StatusOr<ReceivedState> AwaitPeer(uint32_t layer, PartKind kind);
   absl::Status PublishToNext(uint32_t layer, PartKind kind, std::span<const std::byte> bytes);
   absl::Status AwaitEarlierLatents(uint32_t layer);
 
