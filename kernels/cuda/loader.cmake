@@ -17,6 +17,6 @@ target_link_libraries(deltafill_cuda_interface INTERFACE deltafill_kernels_inter
 target_compile_definitions(deltafill_cuda_interface INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:DELTAFILL_KERNELS_INTERFACE_ID="${deltafill_interface_id}">)
 
-add_library(deltafill_cuda_loader STATIC cuda/open_backend.cc)
+add_library(deltafill_cuda_loader STATIC cuda/open_backend.cc cuda/open_library.cc)
 target_link_libraries(deltafill_cuda_loader
   PUBLIC deltafill_kernels_interface PRIVATE deltafill_cuda_interface ${CMAKE_DL_LIBS})

@@ -61,6 +61,7 @@ run_tests() {
     row_operators_test recurrent_test forward_test forward_bits_test forward_large_test; do
     check tests 100 "gpu_$name" "$build/bin/gpu_$name"
   done
+  check tests 60 gpu_nccl_link_test "$build/bin/gpu_nccl_link_test" '--gtest_filter=NcclLinkTest.*'
   check tests 30 cuda_loader_test "$build/bin/cuda_loader_test"
 }
 

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "kernels/cuda/open_backend.h"
+#include "kernels/cuda/open_library.h"
 #include "kernels/operators.h"
 
 namespace deltafill::kernels {
@@ -25,13 +25,14 @@ class CudaLoaderTest : public testing::Test {
   std::unique_ptr<Backend> backend_;
 };
 
-TEST(CudaLibraryPathsTest, BesideTheExecutableThenTheLoaders) {
-  EXPECT_THAT(cuda::CudaLibraryPaths("", "/opt/deltafill/bin/deltafill"),
+TEST(LibraryPathsTest, BesideTheExecutableThenTheLoaders) {
+  constexpr char kFile[] = "libdeltafill_cuda.so";
+  EXPECT_THAT(cuda::LibraryPaths(kFile, "", "/opt/deltafill/bin/deltafill"),
               ElementsAre("/opt/deltafill/bin/libdeltafill_cuda.so",
                           "/opt/deltafill/lib/libdeltafill_cuda.so", "libdeltafill_cuda.so"));
-  EXPECT_THAT(cuda::CudaLibraryPaths("/else/where.so", "/opt/deltafill/bin/deltafill"),
+  EXPECT_THAT(cuda::LibraryPaths(kFile, "/else/where.so", "/opt/deltafill/bin/deltafill"),
               ElementsAre("/else/where.so"));
-  EXPECT_THAT(cuda::CudaLibraryPaths("", ""), ElementsAre("libdeltafill_cuda.so"));
+  EXPECT_THAT(cuda::LibraryPaths(kFile, "", ""), ElementsAre(kFile));
 }
 
 TEST_F(CudaLoaderTest, NoLibrary) {

@@ -16,3 +16,10 @@ deltafill_runtime_test(runtime_latents_test LABELS core concurrency)
 deltafill_runtime_test(runtime_agent_test LABELS core concurrency LIBS proto_worker)
 deltafill_runtime_test(runtime_worker_test LABELS core concurrency LIBS proto_worker)
 deltafill_runtime_test(runtime_identity_test LABELS core concurrency LIBS deltafill_model_testing)
+
+deltafill_test(nccl_loader_test SOURCES nccl_loader_test.cc LIBS deltafill_nccl_loader LABELS core)
+if(TARGET deltafill_nccl)
+  target_compile_definitions(nccl_loader_test PRIVATE
+    DELTAFILL_TEST_NCCL_LIBRARY="$<TARGET_FILE:deltafill_nccl>")
+  add_dependencies(nccl_loader_test deltafill_nccl)
+endif()

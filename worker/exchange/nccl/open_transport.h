@@ -1,0 +1,32 @@
+// The NCCL transport, from its shared library.
+#ifndef DELTAFILL_WORKER_EXCHANGE_NCCL_OPEN_TRANSPORT_H_
+#define DELTAFILL_WORKER_EXCHANGE_NCCL_OPEN_TRANSPORT_H_
+
+#include <chrono>
+#include <memory>
+
+#include "kernels/status.h"
+#include "worker/exchange/device_link.h"
+
+namespace deltafill::worker {
+
+struct NcclOptions {
+  int device = 0;  // CUDA's index
+  // Thread blocks of one transfer. They hold their multiprocessors meanwhile, and kernels that need
+  // all of them at once wait: few blocks for long, or more for a shorter time.
+  int blocks_per_transfer = 4;
+  // A Receive that got nothing for so long fails.
+  std::chrono::milliseconds transfer_timeout{10'000};
+};
+
+// From libdeltafill_nccl.so: DELTAFILL_NCCL_LIBRARY names it, or it is found as the CUDA backend's
+// library is. Sets NCCL_NVLS_ENABLE=0 for the process: NVLink multicast is never used. Passes bytes
+// from the card to itself through NCCL before it returns, which takes a second or so.
+// kUnsupported: no such library (or NCCL itself is missing), or another build's; no CUDA device.
+// kInvalidArgument naming the field. kInternal: NCCL does not work on this card.
+kernels::Status OpenNcclTransport(const NcclOptions& options,
+                                  std::unique_ptr<DeviceTransport>* out);
+
+}  // namespace deltafill::worker
+
+#endif  // DELTAFILL_WORKER_EXCHANGE_NCCL_OPEN_TRANSPORT_H_
