@@ -259,14 +259,12 @@ void AddStoreRole(CLI::App* verb, StoreRoleOptions* store) {
 }
 
 // Serving clients: of serve and coordinator.
-template <typename Options>
-void AddClientPort(CLI::App* verb, Options* options) {
-  verb->add_option("--listen", options->listen, "Client port")->capture_default_str();
-  verb->add_option("--credentials", options->credentials_file,
+void AddClientPort(CLI::App* verb, ClientPortOptions* port) {
+  verb->add_option("--listen", port->listen, "Client port")->capture_default_str();
+  verb->add_option("--credentials", port->credentials_file,
                    "Tokens and tenants; needed to listen beyond loopback");
-  verb->add_option("--tls-certificate", options->tls_certificate,
-                   "PEM certificate chain: serve TLS");
-  verb->add_option("--tls-key", options->tls_key, "PEM private key of the certificate");
+  verb->add_option("--tls-certificate", port->tls_certificate, "PEM certificate chain: serve TLS");
+  verb->add_option("--tls-key", port->tls_key, "PEM private key of the certificate");
 }
 
 void AddServe(CLI::App* app, Chosen* chosen) {
@@ -275,7 +273,7 @@ void AddServe(CLI::App* app, Chosen* chosen) {
   AddCompute(verb, &options->compute);
   AddScheduling(verb, &options->scheduling);
   AddStoreRole(verb, &options->store);
-  AddClientPort(verb, options);
+  AddClientPort(verb, &options->port);
   verb->add_option("--workers", options->workers, "Workers in this process")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
@@ -286,7 +284,7 @@ void AddRoles(CLI::App* app, Chosen* chosen) {
   auto* coordinator = AddVerb(app, "coordinator", "Front API, planner and scheduler",
                               &RunCoordinator, chosen, &verb);
   AddScheduling(verb, &coordinator->scheduling);
-  AddClientPort(verb, coordinator);
+  AddClientPort(verb, &coordinator->port);
   verb->add_option("--worker-listen", coordinator->worker_listen, "Port that workers attach to")
       ->capture_default_str();
   verb->add_option("--store", coordinator->store_address, "State store, host:port")->required();

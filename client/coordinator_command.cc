@@ -15,7 +15,7 @@ namespace deltafill::client {
 int RunCoordinator(const CoordinatorOptions& options) {
   HoldTerminationSignals();
   absl::StatusOr<std::unique_ptr<coordinator::TenantResolver>> resolver =
-      LoadResolver(options.credentials_file);
+      LoadResolver(options.port.credentials_file);
   if (!resolver.ok()) return FailRole("--credentials", resolver.status());
   absl::StatusOr<std::unique_ptr<StateStore>> store = ConnectStore(options.store_address);
   if (!store.ok()) return FailRole("--store", store.status());
@@ -25,9 +25,10 @@ int RunCoordinator(const CoordinatorOptions& options) {
   absl::StatusOr<ListeningServer> workers = Listen(
       options.worker_listen, (*scheduling)->worker_service(), coordinator::kWorkerMessageBytesMax);
   if (!workers.ok()) return FailRole("--worker-listen", workers.status());
-  auto front = coordinator::StartFrontServer(
-      {options.listen, *std::move(resolver), {options.tls_certificate, options.tls_key}}, **store,
-      *(*scheduling)->engine());
+  auto front = coordinator::StartFrontServer({options.port.listen,
+                                              *std::move(resolver),
+                                              {options.port.tls_certificate, options.port.tls_key}},
+                                             **store, *(*scheduling)->engine());
   if (!front.ok()) return FailRole("--listen", front.status());
   coordinator::LogNotice(absl::StrCat("workers attach on ", workers->address));
   WaitForTermination();

@@ -157,25 +157,27 @@ struct StoreRoleOptions {
   std::string budget = "0";  // bytes, or with K, M, G, T; 0: unlimited
 };
 
-struct ServeOptions {
-  ComputeOptions compute;
-  SchedulingOptions scheduling;
-  StoreRoleOptions store;
+// The port that serves clients.
+struct ClientPortOptions {
   std::string listen = kDefaultAddress;
   std::string credentials_file;
   std::string tls_certificate;  // PEM files; both or none
   std::string tls_key;
+};
+
+struct ServeOptions {
+  ComputeOptions compute;
+  SchedulingOptions scheduling;
+  StoreRoleOptions store;
+  ClientPortOptions port;
   int workers = 1;
 };
 
 struct CoordinatorOptions {
   SchedulingOptions scheduling;
-  std::string listen = kDefaultAddress;
+  ClientPortOptions port;
   std::string worker_listen = "127.0.0.1:7451";
   std::string store_address;
-  std::string credentials_file;
-  std::string tls_certificate;  // PEM files; both or none
-  std::string tls_key;
 };
 
 struct WorkerOptions {

@@ -84,11 +84,11 @@ absl::Status CheckAddress(const std::string& listen, const coordinator::TenantRe
 
 int RunServe(const ServeOptions& options) {
   HoldTerminationSignals();
-  auto resolver = LoadResolver(options.credentials_file);
+  auto resolver = LoadResolver(options.port.credentials_file);
   if (!resolver.ok()) return FailRole("--credentials", resolver.status());
-  const absl::Status reachable = CheckAddress(options.listen, resolver->get());
+  const absl::Status reachable = CheckAddress(options.port.listen, resolver->get());
   if (!reachable.ok()) return FailRole("--listen", reachable);
-  const coordinator::TlsFiles tls{options.tls_certificate, options.tls_key};
+  const coordinator::TlsFiles tls{options.port.tls_certificate, options.port.tls_key};
   const absl::Status encrypted = coordinator::LoadServerCredentials(tls).status();
   if (!encrypted.ok()) return FailRole("--tls-certificate, --tls-key", encrypted);
   absl::StatusOr<worker::ServedModel> served = LoadServedModel(options.compute);
@@ -103,8 +103,8 @@ int RunServe(const ServeOptions& options) {
   if (!workers.ok()) return FailRole("workers", workers.status());
   const absl::Status attached = WaitAttached(*workers);
   if (!attached.ok()) return FailRole("workers", attached);
-  auto front = coordinator::StartFrontServer({options.listen, *std::move(resolver), tls}, **store,
-                                             *(*scheduling)->engine());
+  auto front = coordinator::StartFrontServer({options.port.listen, *std::move(resolver), tls},
+                                             **store, *(*scheduling)->engine());
   if (!front.ok()) return FailRole("--listen", front.status());
   const worker::WorkerProfile& profile = workers->front()->profile();
   coordinator::LogNotice(absl::StrCat("ready: model ", profile.model_name, ", ", options.workers,
