@@ -2,6 +2,7 @@
 #ifndef DELTAFILL_CLIENT_MESSAGES_H_
 #define DELTAFILL_CLIENT_MESSAGES_H_
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "client/prompt_source.h"
@@ -16,6 +17,9 @@ void SetPrompt(const PromptContent& content, v1::Prompt* prompt);
 Json ToJson(const v1::Usage& usage);
 Json ToJson(const v1::Timings& timings);
 Json ToJson(const v1::StateDescription& state);
+
+// For printf's %llu.
+inline unsigned long long Wide(uint64_t number) { return number; }
 
 // Prints one JSON object on a line of its own. Bytes that are no UTF-8 are replaced.
 void PrintJson(const Json& object);

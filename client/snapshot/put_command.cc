@@ -76,8 +76,6 @@ Json ReportJson(const PutReport& report) {
           {"timings", ToJson(report.done.timings())}};
 }
 
-unsigned long long Wide(uint64_t number) { return number; }
-
 void PrintReport(const PutReport& report) {
   const v1::SnapshotDescription& snapshot = report.done.snapshot();
   const v1::SnapshotSummary& summary = snapshot.summary();

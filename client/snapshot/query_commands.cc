@@ -10,8 +10,6 @@
 namespace deltafill::client {
 namespace {
 
-unsigned long long Wide(uint64_t number) { return number; }
-
 Json SummaryJson(const v1::SnapshotDescription& snapshot) {
   const v1::SnapshotSummary& summary = snapshot.summary();
   return {{"name", snapshot.name()},

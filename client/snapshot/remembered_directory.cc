@@ -10,6 +10,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "statestore/sha256.h"
 
@@ -40,8 +41,8 @@ fs::path FileOf(const ServerOptions& server, const std::string& name) {
   Sha256 hasher;
   hasher.Update(absl::StrCat(server.server, "\n", server.tenant, "\n", name));
   const std::array<uint8_t, 32> digest = hasher.Finish();
-  std::string hash;
-  for (size_t i = 0; i < 8; ++i) absl::StrAppend(&hash, absl::Hex(digest[i], absl::kZeroPad2));
+  const std::string hash =
+      absl::BytesToHexString({reinterpret_cast<const char*>(digest.data()), 8});
   return Folder() / absl::StrCat(name, "-", hash, ".json");
 }
 
