@@ -200,14 +200,17 @@ absl::StatusOr<SourceTree> ReadSourceTree(const std::string& directory,
   return tree;
 }
 
-absl::StatusOr<std::vector<std::string>> ListSourceDirectories(const std::string& directory,
-                                                               const TreeOptions& options) {
+absl::StatusOr<SourceDirectories> ListSourceDirectories(const std::string& directory,
+                                                        const TreeOptions& options) {
   absl::StatusOr<OpenFile> opened = OpenTree(directory);
   if (!opened.ok()) return opened.status();
   std::unique_ptr<GitTree> git;
   absl::StatusOr<Listing> listing = ListTree(*opened, directory, options, &git);
   if (!listing.ok()) return listing.status();
-  return std::move(listing->directories);
+  SourceDirectories directories;
+  directories.paths = std::move(listing->directories);
+  if (git != nullptr) directories.git_directory = git->git_directory();
+  return directories;
 }
 
 }  // namespace deltafill::client

@@ -46,9 +46,14 @@ struct SourceTree {
 // INVALID_ARGUMENT naming the directory, or the limit on files and bytes.
 absl::StatusOr<SourceTree> ReadSourceTree(const std::string& directory, const TreeOptions& options);
 
-// The directories to watch for changes: those with files that ReadSourceTree would look at.
-absl::StatusOr<std::vector<std::string>> ListSourceDirectories(const std::string& directory,
-                                                               const TreeOptions& options);
+// What to watch for changes.
+struct SourceDirectories {
+  std::vector<std::string> paths;  // those with files that ReadSourceTree would look at
+  std::string git_directory;       // as GitTree's; "" for a plain directory
+};
+
+absl::StatusOr<SourceDirectories> ListSourceDirectories(const std::string& directory,
+                                                        const TreeOptions& options);
 
 }  // namespace deltafill::client
 

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
-#include <set>
 
 #include "absl/strings/str_cat.h"
 
@@ -24,7 +23,6 @@ constexpr int kUnrestSettles = 10;
 constexpr char kGitPath[] = "\0git";
 
 bool IsOfInterest(const std::string& directory, const inotify_event& event) {
-  if ((event.mask & IN_IGNORED) != 0) return false;
   if (directory[0] != '\0' || directory.empty()) return true;
   const std::string_view name = event.len > 0 ? event.name : "";
   return name == "HEAD" || name == "index";
@@ -57,19 +55,15 @@ absl::Status TreeWatch::Add(const OpenFile& directory, const std::string& path) 
 }
 
 absl::Status TreeWatch::Refresh() {
-  absl::StatusOr<std::vector<std::string>> directories =
-      ListSourceDirectories(directory_, options_);
+  const absl::StatusOr<SourceDirectories> directories = ListSourceDirectories(directory_, options_);
   if (!directories.ok()) return directories.status();
-  for (const std::string& path : *directories) {
+  for (const std::string& path : directories->paths) {
     const OpenFile directory = OpenDirectoryBeneath(tree_, path);
     if (!directory.is_open()) continue;  // gone meanwhile
     if (absl::Status status = Add(directory, path); !status.ok()) return status;
   }
-  if (options_.plain) return absl::OkStatus();
-  const absl::StatusOr<std::optional<GitTree>> git = GitTree::Open(directory_);
-  if (!git.ok()) return git.status();
-  if (!git->has_value()) return absl::OkStatus();
-  const absl::StatusOr<OpenFile> git_directory = OpenTree((*git)->git_directory());
+  if (directories->git_directory.empty()) return absl::OkStatus();
+  const absl::StatusOr<OpenFile> git_directory = OpenTree(directories->git_directory);
   if (!git_directory.ok()) return absl::OkStatus();
   return Add(*git_directory, std::string(kGitPath, sizeof(kGitPath) - 1));
 }
@@ -81,9 +75,7 @@ bool TreeWatch::TakeEvents() {
     const ssize_t count = read(events_.get(), buffer, sizeof(buffer));
     if (count <= 0) return changed;
     for (ssize_t at = 0; at < count;) {
-      inotify_event event;
-      std::memcpy(&event, buffer + at, sizeof(event));
-      const auto* whole = reinterpret_cast<const inotify_event*>(buffer + at);
+      const auto& event = *reinterpret_cast<const inotify_event*>(buffer + at);
       const auto found = paths_.find(event.wd);
       // An overflow has no watch; something was lost, so something changed.
       if (found == paths_.end()) {
@@ -91,7 +83,7 @@ bool TreeWatch::TakeEvents() {
       } else if ((event.mask & IN_IGNORED) != 0) {
         paths_.erase(found);
       } else {
-        changed = changed || IsOfInterest(found->second, *whole);
+        changed = changed || IsOfInterest(found->second, event);
       }
       at += static_cast<ssize_t>(sizeof(inotify_event) + event.len);
     }
