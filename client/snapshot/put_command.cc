@@ -140,7 +140,8 @@ int RunSnapshotCreate(const SnapshotPutOptions& options) {
   if (!status.ok()) return calls.Fail(status);
   PutAsk ask = AskOf(options);
   ask.create = true;
-  absl::StatusOr<PutReport> report = PutTree(calls, ask, *settings);
+  FetchedTokenizer tokenizer;
+  absl::StatusOr<PutReport> report = PutTree(calls, tokenizer, ask, *settings);
   if (!report.ok()) return calls.Fail(report.status());
   status = Remember(options.server, options.name, *settings);
   status.Update(WriteTokens(options.tokens_file, *report));
@@ -169,7 +170,8 @@ int RunSnapshotUpdate(const SnapshotPutOptions& options) {
     return WatchTree(calls, ask, *settings, options.settle_s,
                      [&](const PutReport& report) { Report(options, report); });
   }
-  absl::StatusOr<PutReport> report = PutTree(calls, ask, *settings);
+  FetchedTokenizer tokenizer;
+  absl::StatusOr<PutReport> report = PutTree(calls, tokenizer, ask, *settings);
   if (!report.ok()) return calls.Fail(report.status());
   status = WriteTokens(options.tokens_file, *report);
   Report(options, *report);

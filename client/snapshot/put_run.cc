@@ -7,23 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/snapshot/source_tree.h"
-#include "coordinator/tokenizer/tokenizer.h"
 
 namespace deltafill::client {
 namespace {
 
 constexpr int kPutsMax = 3;
-
-absl::StatusOr<Tokenize> FetchTokenizer(SnapshotCalls& calls, const std::string& model) {
-  v1::TokenizerDescription description;
-  if (absl::Status status = calls.GetTokenizer(model, &description); !status.ok()) return status;
-  absl::StatusOr<std::shared_ptr<const coordinator::Tokenizer>> tokenizer =
-      coordinator::NewTokenizer(description.kind(), description.file());
-  if (!tokenizer.ok()) return tokenizer.status();
-  return Tokenize([tokenizer = *tokenizer](std::string_view text) {
-    return tokenizer->Encode(text, /*allow_special=*/false);
-  });
-}
 
 std::vector<KeptSegment> KeptSegments(const v1::SnapshotDescription& snapshot) {
   std::vector<KeptSegment> kept;
@@ -49,15 +37,15 @@ bool HasVersion(const v1::SnapshotDescription& snapshot, const std::string& comm
          snapshot.versions().end();
 }
 
-absl::StatusOr<PutReport> PutOnce(SnapshotCalls& calls, const PutAsk& ask,
-                                  const RememberedDirectory& settings) {
+absl::StatusOr<PutReport> PutOnce(SnapshotCalls& calls, FetchedTokenizer& tokenizer,
+                                  const PutAsk& ask, const RememberedDirectory& settings) {
   v1::SnapshotDescription old;
   const std::string& base = ask.create ? ask.order_from : ask.name;
   if (!base.empty()) {
     if (absl::Status status = calls.Get(base, true, &old); !status.ok()) return status;
   }
   const std::string model = settings.model.empty() ? old.summary().model() : settings.model;
-  absl::StatusOr<Tokenize> tokenize = FetchTokenizer(calls, model);
+  absl::StatusOr<Tokenize> tokenize = tokenizer.Fetch(calls, model);
   if (!tokenize.ok()) return tokenize.status();
   absl::StatusOr<SourceTree> tree = ReadSourceTree(settings.directory, settings.tree);
   if (!tree.ok()) return tree.status();
@@ -91,12 +79,12 @@ absl::StatusOr<PutReport> PutOnce(SnapshotCalls& calls, const PutAsk& ask,
 
 }  // namespace
 
-absl::StatusOr<PutReport> PutTree(SnapshotCalls& calls, const PutAsk& ask,
-                                  const RememberedDirectory& settings) {
+absl::StatusOr<PutReport> PutTree(SnapshotCalls& calls, FetchedTokenizer& tokenizer,
+                                  const PutAsk& ask, const RememberedDirectory& settings) {
   const auto start = std::chrono::steady_clock::now();
   absl::StatusOr<PutReport> report = absl::AbortedError("not tried");
   for (int attempt = 0; attempt < kPutsMax && absl::IsAborted(report.status()); ++attempt) {
-    report = PutOnce(calls, ask, settings);
+    report = PutOnce(calls, tokenizer, ask, settings);
   }
   if (report.ok()) {
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/snapshot/composed_snapshot.h"
+#include "client/snapshot/fetched_tokenizer.h"
 #include "client/snapshot/remembered_directory.h"
 #include "client/snapshot/snapshot_calls.h"
 
@@ -37,8 +38,8 @@ struct PutReport {
 };
 
 // An update that somebody else's overtakes is made again on theirs, at most 3 times.
-absl::StatusOr<PutReport> PutTree(SnapshotCalls& calls, const PutAsk& ask,
-                                  const RememberedDirectory& settings);
+absl::StatusOr<PutReport> PutTree(SnapshotCalls& calls, FetchedTokenizer& tokenizer,
+                                  const PutAsk& ask, const RememberedDirectory& settings);
 
 }  // namespace deltafill::client
 

@@ -57,12 +57,13 @@ int WatchTree(SnapshotCalls& calls, const PutAsk& first_ask, const RememberedDir
   absl::StatusOr<TreeWatch> watch = TreeWatch::Open(settings.directory, settings.tree);
   if (!watch.ok()) return calls.Fail(watch.status());
   const auto settle = std::chrono::milliseconds(static_cast<int64_t>(settle_s * 1000));
+  FetchedTokenizer tokenizer;
   PutAsk ask = first_ask;
   int code = 0;
   for (bool first = true;; first = false) {
     const absl::Status watching = watch->Refresh();
-    absl::StatusOr<PutReport> done =
-        watching.ok() ? PutTree(calls, ask, settings) : absl::StatusOr<PutReport>(watching);
+    absl::StatusOr<PutReport> done = watching.ok() ? PutTree(calls, tokenizer, ask, settings)
+                                                   : absl::StatusOr<PutReport>(watching);
     if (done.ok() && !done->skipped) report(*done);
     if (interruption->IsRaised()) break;
     if (!done.ok()) code = calls.Fail(done.status());
