@@ -9,76 +9,76 @@ namespace {
 
 class PrefillServiceImpl final : public v1::PrefillService::Service {
  public:
-  explicit PrefillServiceImpl(const CallRunner& runner)
-      : context_(runner.context()), runner_(runner) {}
+  explicit PrefillServiceImpl(const CallRunner& runner) : runner_(runner) {}
 
   grpc::Status Prefill(grpc::ServerContext* server_context, const v1::PrefillRequest* request,
                        grpc::ServerWriter<v1::PrefillEvent>* writer) override {
-    return Run(server_context, [&](const Call& call) {
-      return coordinator::Prefill(context_, call, *request, Sender(writer));
+    return runner_.Run(server_context, [&](const Call& call) {
+      return coordinator::Prefill(runner_.context(), call, *request, Sender(writer));
     });
   }
 
   grpc::Status Lookup(grpc::ServerContext* server_context, const v1::LookupRequest* request,
                       v1::LookupResponse* response) override {
-    return Run(server_context, [&](const Call& call) {
-      return coordinator::Lookup(context_, call, *request, response);
+    return runner_.Run(server_context, [&](const Call& call) {
+      return coordinator::Lookup(runner_.context(), call, *request, response);
     });
   }
 
   grpc::Status FetchState(grpc::ServerContext* server_context, const v1::FetchStateRequest* request,
                           grpc::ServerWriter<v1::FetchStateEvent>* writer) override {
-    return Run(server_context, [&](const Call& call) {
-      return coordinator::FetchState(context_, call, *request, Sender(writer));
+    return runner_.Run(server_context, [&](const Call& call) {
+      return coordinator::FetchState(runner_.context(), call, *request, Sender(writer));
     });
   }
 
   grpc::Status Decode(grpc::ServerContext* server_context, const v1::DecodeRequest* request,
                       grpc::ServerWriter<v1::DecodeEvent>* writer) override {
-    return Run(server_context, [&](const Call& call) {
-      return coordinator::Decode(context_, call, *request, Sender(writer));
+    return runner_.Run(server_context, [&](const Call& call) {
+      return coordinator::Decode(runner_.context(), call, *request, Sender(writer));
     });
   }
 
   grpc::Status ListStates(grpc::ServerContext* server_context, const v1::ListStatesRequest* request,
                           v1::ListStatesResponse* response) override {
-    return Run(server_context, [&](const Call& call) {
-      return coordinator::ListStates(context_, call, *request, response);
+    return runner_.Run(server_context, [&](const Call& call) {
+      return coordinator::ListStates(runner_.context(), call, *request, response);
     });
   }
 
   grpc::Status GetState(grpc::ServerContext* server_context, const v1::GetStateRequest* request,
                         v1::StateDescription* response) override {
-    return Run(server_context, [&](const Call& call) {
-      return coordinator::GetState(context_, call, *request, response);
+    return runner_.Run(server_context, [&](const Call& call) {
+      return coordinator::GetState(runner_.context(), call, *request, response);
     });
   }
 
   grpc::Status DeleteState(grpc::ServerContext* server_context, const v1::StateRequest* request,
                            v1::DeleteStateResponse* response) override {
-    return Run(server_context, [&](const Call& call) {
-      return coordinator::DeleteState(context_, call, *request, response);
+    return runner_.Run(server_context, [&](const Call& call) {
+      return coordinator::DeleteState(runner_.context(), call, *request, response);
     });
   }
 
   grpc::Status PinState(grpc::ServerContext* server_context, const v1::StateRequest* request,
                         v1::StateDescription* response) override {
-    return Run(server_context, [&](const Call& call) {
-      return SetStatePinned(context_, call, *request, true, response);
+    return runner_.Run(server_context, [&](const Call& call) {
+      return SetStatePinned(runner_.context(), call, *request, true, response);
     });
   }
 
   grpc::Status UnpinState(grpc::ServerContext* server_context, const v1::StateRequest* request,
                           v1::StateDescription* response) override {
-    return Run(server_context, [&](const Call& call) {
-      return SetStatePinned(context_, call, *request, false, response);
+    return runner_.Run(server_context, [&](const Call& call) {
+      return SetStatePinned(runner_.context(), call, *request, false, response);
     });
   }
 
   grpc::Status GetServerInfo(grpc::ServerContext* server_context, const v1::GetServerInfoRequest*,
                              v1::ServerInfo* response) override {
-    return Run(server_context,
-               [&](const Call&) { return coordinator::GetServerInfo(context_, response); });
+    return runner_.Run(server_context, [&](const Call&) {
+      return coordinator::GetServerInfo(runner_.context(), response);
+    });
   }
 
  private:
@@ -87,12 +87,6 @@ class PrefillServiceImpl final : public v1::PrefillService::Service {
     return [writer](const Event& event) { return writer->Write(event); };
   }
 
-  template <typename Operation>
-  grpc::Status Run(grpc::ServerContext* server_context, const Operation& operation) {
-    return runner_.Run(server_context, operation);
-  }
-
-  FrontContext& context_;
   const CallRunner& runner_;
 };
 
