@@ -43,8 +43,6 @@ class AddedTokens {
   // empty text. The text is well-formed UTF-8.
   std::vector<Part> Cut(std::string_view text, bool allow_special) const;
 
-  const std::vector<AddedToken>& tokens() const { return tokens_; }
-
  private:
   // The longest token that starts at text[at]; null if none.
   const AddedToken* LongestAt(std::string_view text, size_t at) const;

@@ -24,9 +24,9 @@ class BpeModel {
 
   void PutByte(uint8_t byte, uint32_t id) { byte_tokens_[byte] = id; }
   void PutPair(uint32_t left, uint32_t right, PairMerge merge) { pairs_.Put(left, right, merge); }
-  // A piece that is this token's bytes is this token, whatever merging would make of it. False if a
-  // token with these bytes is there already.
-  bool PutWholePiece(uint32_t id) { return whole_pieces_.Put(id); }
+  // A piece that is this token's bytes is this token, whatever merging would make of it. Does
+  // nothing if a token with these bytes is there already.
+  void PutWholePiece(uint32_t id) { whole_pieces_.Put(id); }
 
   uint32_t ByteToken(uint8_t byte) const { return byte_tokens_[byte]; }
 

@@ -31,7 +31,6 @@ class CodePointSet {
   CodePointSet WithOtherCase() const;
 
   bool Contains(uint32_t code_point) const;
-  bool empty() const { return ranges_.empty(); }
   const std::vector<Range>& ranges() const { return ranges_; }
   bool operator==(const CodePointSet&) const = default;
 

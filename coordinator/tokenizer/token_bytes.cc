@@ -52,13 +52,11 @@ size_t WholePieces::Find(std::string_view piece, uint64_t hash) const {
   return slot;
 }
 
-bool WholePieces::Put(uint32_t id) {
+void WholePieces::Put(uint32_t id) {
   const std::string_view piece = tokens_.Get(id);
   const uint64_t hash = HashPiece(piece);
   Slot& slot = slots_[Find(piece, hash)];
-  if (slot.id != kNoToken) return false;
-  slot = {static_cast<uint32_t>(hash >> 32), id};
-  return true;
+  if (slot.id == kNoToken) slot = {static_cast<uint32_t>(hash >> 32), id};
 }
 
 uint32_t WholePieces::Get(std::string_view piece, uint64_t hash) const {

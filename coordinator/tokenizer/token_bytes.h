@@ -31,7 +31,6 @@ class TokenBytes {
     return Has(id) ? std::string_view(bytes_).substr(spans_[id].begin, spans_[id].size)
                    : std::string_view();
   }
-  uint32_t ids_end() const { return static_cast<uint32_t>(spans_.size()); }
 
  private:
   struct Span {
@@ -49,8 +48,8 @@ class WholePieces {
  public:
   WholePieces(const TokenBytes& tokens, size_t entries_max);
 
-  // False if a token with these bytes is there already.
-  bool Put(uint32_t id);
+  // Does nothing if a token with these bytes is there already.
+  void Put(uint32_t id);
 
   // kNoToken if none. hash: HashPiece(piece).
   uint32_t Get(std::string_view piece, uint64_t hash) const;
