@@ -57,7 +57,7 @@ absl::StatusOr<uint64_t> EngineStore::PutSnapshotRecord(const SnapshotRecord& re
   Lock lock(mutex_);
   absl::Status status;
   size_t held = 0;
-  for (; status.ok() && held < next.holds.size(); ++held) {
+  for (; held < next.holds.size(); ++held) {
     status = ChangeHolds(lock, next.tenant, next.holds[held], 1);
     if (!status.ok()) break;
   }

@@ -30,15 +30,16 @@ void ToMessage(const Manifest& manifest, v1::StoredManifest* message) {
   message->set_numerics(manifest.numerics);
   message->set_boundary(manifest.boundary);
   message->set_root(std::string(manifest.root.view()));
-  for (const PartRef& part : manifest.parts) {
-    v1::StoredPartRef* reference = message->add_parts();
-    reference->set_id(std::string(part.id.view()));
-    reference->set_kind(static_cast<uint32_t>(part.kind));
-    reference->set_bytes(part.bytes);
-  }
+  for (const PartRef& part : manifest.parts) ToMessage(part, message->add_parts());
   message->set_created_unix_ms(manifest.created_unix_ms);
   message->set_pinned(manifest.pinned);
   message->set_damage(manifest.damage);
+}
+
+void ToMessage(const PartRef& part, v1::StoredPartRef* message) {
+  message->set_id(std::string(part.id.view()));
+  message->set_kind(static_cast<uint32_t>(part.kind));
+  message->set_bytes(part.bytes);
 }
 
 absl::StatusOr<Manifest> FromMessage(const v1::StoredManifest& message) {

@@ -9,9 +9,11 @@ namespace deltafill {
 
 namespace v1 {
 class StoredManifest;
-}
+class StoredPartRef;
+}  // namespace v1
 
 void ToMessage(const Manifest& manifest, v1::StoredManifest* message);
+void ToMessage(const PartRef& part, v1::StoredPartRef* message);
 
 // INVALID_ARGUMENT naming the field and the limit.
 absl::StatusOr<Manifest> FromMessage(const v1::StoredManifest& message);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/statestore.pb.h"
+#include "statestore/manifest_message.h"
 #include "statestore/wire_limits.h"
 
 namespace deltafill {
@@ -24,6 +25,8 @@ std::vector<std::span<const std::byte>> SplitLayers(const PartHeader& header,
   }
   return layers;
 }
+
+PartRef RefOf(const PartReceipt& receipt) { return {receipt.id, receipt.kind, receipt.bytes}; }
 
 }  // namespace
 
@@ -81,9 +84,7 @@ absl::Status PartCalls::PutInside(const std::string& tenant, const DecodedPart& 
   }
   const absl::StatusOr<PartReceipt> receipt = store_->PutPart(tenant, part.header, layers);
   if (!receipt.ok()) return receipt.status();
-  response->mutable_part()->set_id(std::string(receipt->id.view()));
-  response->mutable_part()->set_kind(static_cast<uint32_t>(receipt->kind));
-  response->mutable_part()->set_bytes(receipt->bytes);
+  ToMessage(RefOf(*receipt), response->mutable_part());
   response->set_lease_id(receipt->lease_id);
   return absl::OkStatus();
 }
@@ -101,10 +102,7 @@ absl::Status PartCalls::Lease(const v1::LeasePartsRequest& request,
   const absl::StatusOr<std::vector<PartReceipt>> leased = store_->LeaseParts(ids);
   if (!leased.ok()) return leased.status();
   for (const PartReceipt& receipt : *leased) {
-    v1::StoredPartRef* part = response->add_parts();
-    part->set_id(std::string(receipt.id.view()));
-    part->set_kind(static_cast<uint32_t>(receipt.kind));
-    part->set_bytes(receipt.bytes);
+    ToMessage(RefOf(receipt), response->add_parts());
     response->add_lease_ids(receipt.lease_id);
   }
   return absl::OkStatus();
