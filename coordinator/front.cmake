@@ -15,6 +15,7 @@ add_library(deltafill_front STATIC
   front/list_states.cc
   front/log.cc
   front/lookup.cc
+  front/lower_hex.cc
   front/model_choice.cc
   front/part_leases.cc
   front/pin_state.cc

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/front/limits.h"
+#include "coordinator/front/lower_hex.h"
 
 namespace deltafill::coordinator {
 namespace {
@@ -164,12 +165,9 @@ absl::StatusOr<PrefixRef> DecodeStateReference(std::string_view text, std::strin
   text.remove_prefix(kStatePrefix.size());
   if (text.size() != 64) return Malformed(field, "\"st1.\" must be followed by 64 digits");
   PrefixRef ref;
-  for (size_t i = 0; i < 64; ++i) {
-    const char c = text[i];
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-    if (digit < 0) return Malformed(field, "\"st1.\" must be followed by lower-case hexadecimal");
-    ref.state.bytes[i / 2] = static_cast<uint8_t>(ref.state.bytes[i / 2] << 4 | digit);
-  }
+  const std::optional<std::string> state = FromLowerHex(text);
+  if (!state) return Malformed(field, "\"st1.\" must be followed by lower-case hexadecimal");
+  StateId::FromBytes(*state, &ref.state);
   return ref;
 }
 

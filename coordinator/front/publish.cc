@@ -1,22 +1,16 @@
 #include "coordinator/front/publish.h"
 
-#include <chrono>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "coordinator/front/elapsed.h"
 #include "coordinator/front/log.h"
 #include "coordinator/front/part_leases.h"
 #include "coordinator/latent_parts.h"
 
 namespace deltafill::coordinator {
 namespace {
-
-int64_t UnixMilliseconds() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 Manifest MakeManifest(const KeyedPrompt& prompt, const StateId& state,
                       const StoredBoundary& stored) {

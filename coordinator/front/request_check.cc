@@ -129,13 +129,20 @@ absl::StatusOr<std::vector<uint32_t>> ReadPrompt(const v1::Prompt& prompt, const
   } else {
     tokens.assign(prompt.tokens().ids().begin(), prompt.tokens().ids().end());
   }
+  absl::Status status = CheckTokens(tokens, model, "prompt.tokens.ids");
+  if (!status.ok()) return status;
+  return tokens;
+}
+
+absl::Status CheckTokens(std::span<const uint32_t> tokens, const ServedModel& model,
+                         const char* field) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < model.vocabulary) continue;
-    return absl::InvalidArgumentError(absl::StrCat("prompt.tokens.ids[", i, "]: ", tokens[i],
+    return absl::InvalidArgumentError(absl::StrCat(field, "[", i, "]: ", tokens[i],
                                                    " is not below the model's vocabulary size ",
                                                    model.vocabulary));
   }
-  return tokens;
+  return absl::OkStatus();
 }
 
 absl::Status CheckPositions(uint64_t tokens, uint64_t generated, const ServedModel& model) {

@@ -4,6 +4,7 @@
 #define DELTAFILL_COORDINATOR_FRONT_REQUEST_CHECK_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,6 +35,10 @@ absl::Status CheckListStatesRequest(const v1::ListStatesRequest& request);
 // where no prompt is given. FAILED_PRECONDITION for text without tokenizer.
 absl::StatusOr<std::vector<uint32_t>> ReadPrompt(const v1::Prompt& prompt, const ServedModel& model,
                                                  TokenizerShelf& tokenizers);
+
+// All below the model's vocabulary size; `field` names them.
+absl::Status CheckTokens(std::span<const uint32_t> tokens, const ServedModel& model,
+                         const char* field);
 
 // A prompt of that many tokens, and `generated` after it, within the model's positions.
 absl::Status CheckPositions(uint64_t tokens, uint64_t generated, const ServedModel& model);

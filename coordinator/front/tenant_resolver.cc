@@ -2,13 +2,16 @@
 
 #include <openssl/crypto.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/front/limits.h"
+#include "coordinator/front/lower_hex.h"
 #include "statestore/sha256.h"
 
 namespace deltafill::coordinator {
@@ -87,13 +90,9 @@ class CredentialsResolver final : public TenantResolver {
 };
 
 bool ParseHash(std::string_view hex, TokenHash* hash) {
-  if (hex.size() != 64) return false;
-  for (size_t i = 0; i < 64; ++i) {
-    const char c = hex[i];
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-    if (digit < 0) return false;
-    (*hash)[i / 2] = static_cast<uint8_t>((*hash)[i / 2] << 4 | digit);
-  }
+  const std::optional<std::string> bytes = FromLowerHex(hex);
+  if (!bytes || bytes->size() != hash->size()) return false;
+  std::copy(bytes->begin(), bytes->end(), hash->begin());
   return true;
 }
 

@@ -23,12 +23,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kSavesMax = 3;  // of one record whose states were evicted meanwhile
 
-int64_t UnixMilliseconds() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 // Passes the run's events on, and remembers the states that are there.
 class EventWriter final : public PrefillListener {
  public:
@@ -251,7 +245,9 @@ absl::Status SnapshotPut::Run() {
   if (absl::Status status = CheckReplaced(); !status.ok()) return status;
   absl::StatusOr<ServedModel> model = ChooseModel(context_.engine.Models(), upload_.start->model());
   if (!model.ok()) return model.status();
-  if (absl::Status status = CheckTokens(upload_.tokens, *model); !status.ok()) return status;
+  if (absl::Status status = CheckTokens(upload_.tokens, *model, "tokens"); !status.ok()) {
+    return status;
+  }
   const uint64_t tokens = upload_.tokens.size();
   if (absl::Status status = CheckPositions(tokens, 0, *model); !status.ok()) return status;
   absl::StatusOr<TenantSalt> salt = context_.salts.Get(call_.tenant);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/front/lower_hex.h"
 #include "coordinator/snapshots/snapshot_limits.h"
 #include "proto/snapshot.pb.h"
 
@@ -108,9 +109,7 @@ absl::Status CheckBaseName(std::string_view name) {
 }
 
 bool IsCommitName(std::string_view text) {
-  return (text.size() == 40 || text.size() == 64) &&
-         std::all_of(text.begin(), text.end(),
-                     [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+  return (text.size() == 40 || text.size() == 64) && IsLowerHex(text);
 }
 
 absl::StatusOr<SnapshotUpload> ReadUpload(const ReceiveRequest& receive) {
@@ -147,16 +146,6 @@ absl::StatusOr<SnapshotUpload> ReadUpload(const ReceiveRequest& receive) {
   }
   if (absl::Status status = CheckWhole(upload); !status.ok()) return status;
   return upload;
-}
-
-absl::Status CheckTokens(const std::vector<uint32_t>& tokens, const ServedModel& model) {
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < model.vocabulary) continue;
-    return absl::InvalidArgumentError(absl::StrCat("tokens[", i, "]: ", tokens[i],
-                                                   " is not below the model's vocabulary size ",
-                                                   model.vocabulary));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace deltafill::coordinator

@@ -11,7 +11,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "coordinator/prompt_engine.h"
 
 namespace deltafill::v1 {
 class PutSnapshotRequest;
@@ -37,7 +36,6 @@ using ReceiveRequest = std::function<bool(v1::PutSnapshotRequest*)>;
 
 // INVALID_ARGUMENT naming the field and the limit.
 absl::StatusOr<SnapshotUpload> ReadUpload(const ReceiveRequest& receive);
-absl::Status CheckTokens(const std::vector<uint32_t>& tokens, const ServedModel& model);
 
 // A snapshot's name without, and a commit's full name.
 absl::Status CheckBaseName(std::string_view name);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/front/handle.h"
+#include "coordinator/front/lower_hex.h"
 #include "coordinator/snapshots/snapshot_limits.h"
 #include "coordinator/snapshots/snapshot_upload.h"
 #include "proto/snapshot.pb.h"
@@ -24,9 +25,7 @@ absl::Status Damaged(std::string_view name, std::string_view why) {
 }
 
 bool IsCommitPrefix(std::string_view text) {
-  return text.size() >= kCommitDigitsMin && text.size() <= 64 &&
-         std::all_of(text.begin(), text.end(),
-                     [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+  return text.size() >= kCommitDigitsMin && text.size() <= 64 && IsLowerHex(text);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-# Fuzzer of state handles. It takes the reader's source itself, built with coverage.
-add_executable(handle_fuzz handle_fuzz.cc ${CMAKE_SOURCE_DIR}/coordinator/front/handle.cc)
+# Fuzzer of state handles. It takes the reader's sources themselves, built with coverage.
+set(front ${CMAKE_SOURCE_DIR}/coordinator/front)
+add_executable(handle_fuzz handle_fuzz.cc ${front}/handle.cc ${front}/lower_hex.cc)
 target_compile_options(handle_fuzz PRIVATE -fsanitize=fuzzer,address,undefined)
 target_link_options(handle_fuzz PRIVATE -fsanitize=fuzzer,address,undefined)
 target_compile_definitions(handle_fuzz PRIVATE XXH_INLINE_ALL)
