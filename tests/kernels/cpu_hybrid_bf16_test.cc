@@ -70,8 +70,11 @@ TEST_F(CpuHybridBf16Test, ExpertsMultiplyRoundedRows) {
   }
   EXPECT_GE(exact, kInvarianceRows * 8 / 10);
   for (const RowRun& run : kRowRuns) {
-    const auto y = loaded.Run(*Lane(2), Slice(x, run.begin, run.rows, 130), 3);
-    EXPECT_EQ(ByteDifference(y, Slice(all, run.begin, run.rows, 130)), "");
+    for (const bool step : {false, true}) {
+      const auto y = loaded.Run(*Lane(2), Slice(x, run.begin, run.rows, 130), 3, {}, step);
+      EXPECT_EQ(ByteDifference(y, Slice(all, run.begin, run.rows, 130)), "")
+          << (step ? "step" : "whole panels");
+    }
   }
 }
 
