@@ -24,11 +24,6 @@ class Descriptions {
     if (size > 0) std::memcpy(bytes_.data() + offset, values.data(), size);
     return offset;
   }
-  size_t AddFilled(size_t size, uint8_t byte) {
-    const size_t offset = bytes_.size();
-    bytes_.resize((offset + size + 15) / 16 * 16, byte);
-    return offset;
-  }
   Status Upload(DeviceBuffer* buffer, cudaStream_t stream) const {
     if (Status s = buffer->Reserve(bytes_.size(), stream); !s.ok()) return s;
     return FromCuda(cudaMemcpyAsync(buffer->as<void>(), bytes_.data(), bytes_.size(),
@@ -132,6 +127,14 @@ Status RunPortable(const DeltaRuleForwardParams& params, const ForwardPlan& plan
   return {};
 }
 
+// A role that runs alone finds the other's work done.
+std::vector<RingFlags> StartFlags(size_t streams, const ForwardTuning& tuning) {
+  RingFlags start = {};
+  if (tuning.chain_only) std::ranges::fill(start.ready, ~0u);
+  if (tuning.prepare_only) std::ranges::fill(start.consumed, ~0u);
+  return std::vector<RingFlags>(streams, start);
+}
+
 Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
                const ForwardTuning& tuning, ForwardWorkspace* workspace, cudaStream_t stream) {
   std::vector<RingStream> streams;
@@ -153,15 +156,12 @@ Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
     most_steps = std::max(most_steps, s.steps);
   }
   Descriptions descriptions;
+  // First, as the memory's start has the alignment that they need.
+  const size_t flags_at = descriptions.Add(StartFlags(streams.size(), tuning));
   const size_t spans = descriptions.Add(MakeSpans(params));
   const size_t targets = descriptions.Add(MakeTargets(params));
   const size_t streams_at = descriptions.Add(streams);
   const size_t items_at = descriptions.Add(items);
-  const size_t ready =
-      descriptions.AddFilled(plan.slots * sizeof(uint32_t), tuning.chain_only ? 0xFF : 0);
-  const size_t consumed = descriptions.AddFilled(streams.size() * kRingSlices * sizeof(uint32_t),
-                                                 tuning.prepare_only ? 0xFF : 0);
-  const size_t tickets = descriptions.AddFilled(streams.size() * sizeof(uint32_t), 0);
   if (Status s = descriptions.Upload(&workspace->descriptions, stream); !s.ok()) return s;
   if (Status s = Reserve(plan, params.shape, workspace, stream); !s.ok()) return s;
   uint8_t* base = workspace->descriptions.as<uint8_t>();
@@ -175,13 +175,12 @@ Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
   ring.stream_count = static_cast<int>(streams.size());
   ring.item_count = static_cast<int>(items.size());
   ring.ring_slots = plan.ring_slots;
+  ring.chains_prepare = plan.chains_prepare;
   ring.most_steps = most_steps;
   ring.even_streams = std::all_of(streams.begin(), streams.end(),
                                   [&](const RingStream& s) { return s.steps == most_steps; });
   ring.slots = workspace->slots.as<uint8_t>();
-  ring.ready = reinterpret_cast<uint32_t*>(base + ready);
-  ring.consumed = reinterpret_cast<uint32_t*>(base + consumed);
-  ring.tickets = reinterpret_cast<uint32_t*>(base + tickets);
+  ring.flags = reinterpret_cast<RingFlags*>(base + flags_at);
   ring.exact_rows = workspace->exact_rows.as<float>();
   ring.runs_chains = !tuning.prepare_only;
   ring.runs_preparation = !tuning.chain_only;

@@ -60,7 +60,8 @@ struct ForwardPlan {
   int stages = 0;  // portable: slots in a CTA's shared memory
   std::vector<WavePlan> waves;
 
-  int ring_slots = 0;  // ring: slots a stream
+  int ring_slots = 0;           // ring: slots a stream
+  bool chains_prepare = false;  // ring: chaining CTAs also prepare
   std::vector<StreamPlan> streams;
 
   std::string ToString() const;

@@ -121,8 +121,16 @@ struct ChainWarp {
     }
   }
 
-  // e = t X; o += p e; S = Diag(decay) S + kg^T e.
-  __device__ __forceinline__ void Advance(uint32_t slot, const float* decay) {
+  // e = t Diag(beta) X; o += p e; S = Diag(decay) S + kg^T e.
+  __device__ __forceinline__ void Advance(uint32_t slot, const float* decay, const float* beta) {
+#pragma unroll
+    for (int tile = 0; tile < kTokenTiles; ++tile) {
+      const float2 b = *reinterpret_cast<const float2*>(beta + tile * 8 + (lane & 3) * 2);
+      e[tile][0] *= b.x;
+      e[tile][1] *= b.y;
+      e[tile][2] *= b.x;
+      e[tile][3] *= b.y;
+    }
     uint32_t a[4][4];
 #pragma unroll
     for (int step = 0; step < 4; ++step) PackOperand(e, step, a[step]);
@@ -252,7 +260,8 @@ __global__ void __launch_bounds__(128)
     __syncthreads();
     const uint32_t slot = SharedAddress(at);
     warp.ReadState(slot, slot + SlotLayout<K>::kBytes + (threadIdx.x >> 5) * 32);
-    warp.Advance(slot, reinterpret_cast<const float*>(at + SlotLayout<K>::kDecay));
+    warp.Advance(slot, reinterpret_cast<const float*>(at + SlotLayout<K>::kDecay),
+                 reinterpret_cast<const float*>(at + SlotLayout<K>::kBeta));
     const int64_t done = block * kBlockRows;
     warp.StoreOutputs(
         p.in.o + (sequence.first_row + done) * p.in.o_stride + value_column + warp_column,

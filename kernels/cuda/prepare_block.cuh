@@ -49,7 +49,7 @@ __device__ __forceinline__ void PrepareBlock(const PrepareGroup<K>& group, const
   } else {
     ScaleRows<K, false>(group, task, outer, c);
   }
-  ClearUpperBlocks<K>(group, task);
+  if (task.slot_is_new) ClearUpperBlocks<K>(group, task);
   look_ahead();
   group.Sync();
   IntraBlockMatrices<K>(group, task);

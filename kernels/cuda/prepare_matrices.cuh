@@ -159,7 +159,7 @@ __device__ __forceinline__ void ExactDiagonalRows(const PrepareGroup<K>& group,
   }
 }
 
-// T of a diagonal sub-block by forward substitution in fp32, in place of A's.
+// T of a diagonal sub-block by forward substitution in fp32, in place of A's; and its rows' beta.
 template <int K>
 __device__ __forceinline__ void InvertDiagonal(const PrepareGroup<K>& group, const BlockTask& task,
                                                int sub) {
@@ -191,10 +191,13 @@ __device__ __forceinline__ void InvertDiagonal(const PrepareGroup<K>& group, con
   for (int i = 0; i < 4; ++i) {
     const int row = (lane >> 3) + i * 4, pair = (lane & 7) * 2;
     const float2 t = *reinterpret_cast<const float2*>(&a[row * kStride + pair]);
-    const float* beta = &s.beta[sub * kSubBlockRows + pair];
     const int offset =
         TileOffset<kBlockRows>(sub * kSubBlockRows + row, sub * kSubBlockRows + pair);
-    StoreGlobal(task.slot + SlotLayout<K>::kT + offset, PackBf16(t.x * beta[0], t.y * beta[1]));
+    StoreGlobal(task.slot + SlotLayout<K>::kT + offset, PackBf16(t.x, t.y));
+  }
+  if (lane < 16) {
+    const int row = sub * kSubBlockRows + lane;
+    StoreGlobal(task.slot + SlotLayout<K>::kBeta + row * 4, __float_as_uint(s.beta[row]));
   }
 }
 
@@ -267,13 +270,12 @@ __device__ __forceinline__ void InvertRow(const PrepareGroup<K>& group, const Bl
       const int row = row_sub * kSubBlockRows + (lane >> 2) + (i >> 1) * 8;
       const int at = column * kSubBlockRows + (i & 1) * 8 + (lane & 3) * 2;
       StoreGlobal(task.slot + SlotLayout<K>::kT + TileOffset<kBlockRows>(row, at),
-                  PackBf16(product[i & 1][i & 2] * s.beta[at],
-                           product[i & 1][(i & 2) + 1] * s.beta[at + 1]));
+                  PackBf16(product[i & 1][i & 2], product[i & 1][(i & 2) + 1]));
     }
   }
 }
 
-// Zeros above the diagonal sub-blocks of T and P.
+// Zeros above the diagonal sub-blocks of T and P; nothing else is ever written there.
 template <int K>
 __device__ __forceinline__ void ClearUpperBlocks(const PrepareGroup<K>& group,
                                                  const BlockTask& task) {

@@ -41,6 +41,7 @@ struct BlockTask {
   int valid_rows = 0;  // 1 to 64
   int value_head = 0;
   uint8_t* slot = nullptr;
+  bool slot_is_new = true;      // no block of this launch was prepared in it before
   float* exact_rows = nullptr;  // the group's scratch [3][64][K]: c, k, q where a decay is too fast
 };
 

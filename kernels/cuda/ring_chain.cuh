@@ -2,7 +2,7 @@
 // accumulators. S, X and E turn from accumulators into operands of the next product without
 // leaving registers:
 //
-//   X^T = V^T - S^T ke^T     E^T = X^T t^T     S^T <- S^T Diag(decay) + E^T kg
+//   X^T = (V^T - S^T ke^T) Diag(beta)     E^T = X^T t^T     S^T <- S^T Diag(decay) + E^T kg
 //   O^T = S^T qe^T + E^T p^T
 //
 // S is updated in two halves of K, so that the next block's X starts on the first.
@@ -37,6 +37,18 @@ struct RingChain {
     for (int i = 0; i < 16; ++i) e_operand[i] = PackBf16(e[2 * i], e[2 * i + 1]);
   }
 
+  // X^T: what V - ke S left, times beta, which is rounded once with it.
+  __device__ __forceinline__ void ScaleE(uint32_t slot) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float2 beta = LoadSharedPair(slot + Slot::kBeta + (i * 8 + (lane & 3) * 2) * 4);
+      e[i * 4] *= beta.x;
+      e[i * 4 + 1] *= beta.y;
+      e[i * 4 + 2] *= beta.x;
+      e[i * 4 + 3] *= beta.y;
+    }
+  }
+
   __device__ __forceinline__ void LoadState(const float* state) {
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
@@ -57,14 +69,19 @@ struct RingChain {
     }
   }
 
+  static __device__ __forceinline__ float2 LoadSharedPair(uint32_t at) {
+    float2 pair;
+    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];"
+                 : "=f"(pair.x), "=f"(pair.y)
+                 : "r"(at)
+                 : "memory");
+    return pair;
+  }
+
   __device__ __forceinline__ void ScaleState(uint32_t slot) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
-      float2 d;
-      asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];"
-                   : "=f"(d.x), "=f"(d.y)
-                   : "r"(slot + Slot::kDecay + (i * 8 + (lane & 3) * 2) * 4)
-                   : "memory");
+      const float2 d = LoadSharedPair(slot + Slot::kDecay + (i * 8 + (lane & 3) * 2) * 4);
       float* at = &s[i >> 3][(i & 7) * 4];
       at[0] *= d.x;
       at[1] *= d.y;
@@ -190,6 +207,7 @@ __device__ __forceinline__ void ChainItem(const RingParams& p, int64_t item, int
   // From X ready, the read of S into O pending, to the writes of S and O pending.
   auto advance = [&] {
     const uint32_t slot = slot_at();
+    c.ScaleE(slot);
     c.PackE();
     Pin(c.e_operand);
     Pin(c.e);

@@ -18,7 +18,7 @@ inline constexpr int kRingValueTile = kBlockRows * kRingSlice * 2;
 // suffice.
 enum SlotPart {
   kPartKe,
-  kPartRead,   // qe, t, decay
+  kPartRead,   // qe, t, decay, beta
   kPartWrite,  // kg, p
   kSlotParts,
 };
@@ -92,9 +92,9 @@ __device__ __forceinline__ void LoadSlotPart(const RingBarriers& barriers, const
       copy(Slot::kKe, Slot::kKeyTile);
       break;
     case kPartRead:
-      BarrierExpect(full, Slot::kKeyTile + Slot::kSquareTile + 512);
+      BarrierExpect(full, Slot::kKeyTile + Slot::kSquareTile + Slot::kUsedBytes - Slot::kDecay);
       copy(Slot::kT, Slot::kSquareTile);
-      copy(Slot::kDecay, 512);
+      copy(Slot::kDecay, Slot::kUsedBytes - Slot::kDecay);
       copy(Slot::kQe, Slot::kKeyTile);
       break;
     default:
@@ -104,56 +104,52 @@ __device__ __forceinline__ void LoadSlotPart(const RingBarriers& barriers, const
   }
 }
 
-// How many steps from `step` on are ready, at least one: one look at all flags of the stream often
-// serves several steps, so that polling seldom delays a copy.
+__device__ __forceinline__ int TrailingOnes(uint32_t x) { return __popc(x & ~(x + 1)); }
+
+// How many steps from `step` on are ready, at least one: one look at all flags of the stream, a
+// lane each, often serves several steps, so that polling seldom delays a copy.
 __device__ __forceinline__ uint32_t WaitForSteps(const RingParams& p, const uint32_t* ready,
-                                                 uint32_t step) {
+                                                 uint32_t step, int lane) {
+  const int slots = p.ring_slots, slot = static_cast<int>(step % slots);
+  // Slots before `slot` are looked at for their next round.
+  const uint32_t wanted = step / slots + (lane < slot ? 2 : 1);
   for (;;) {
-    const uint32_t round = step / p.ring_slots + 1;
-    int slot = step % p.ring_slots;
-    uint32_t count = 0;
-    uint32_t flags[kMaxRingSlots];
-#pragma unroll
-    for (int i = 0; i < kMaxRingSlots; ++i) {
-      flags[i] = i < p.ring_slots ? LoadRelaxed(ready + i) : 0;
-    }
-    uint32_t ready_mask = 0, next_mask = 0;  // slots that hold this round's step, the next round's
-#pragma unroll
-    for (int i = 0; i < kMaxRingSlots; ++i) {
-      ready_mask |= static_cast<uint32_t>(flags[i] >= round) << i;
-      next_mask |= static_cast<uint32_t>(flags[i] >= round + 1) << i;
-    }
-    for (; slot < p.ring_slots && (ready_mask >> slot & 1); ++slot) ++count;
-    if (slot == p.ring_slots) {
-      for (slot = 0; slot < p.ring_slots && (next_mask >> slot & 1); ++slot) ++count;
-    }
-    if (count > 0) {
+    const uint32_t flag = lane < slots ? LoadRelaxed(ready + lane) : 0;
+    const uint32_t mask = __ballot_sync(~0u, flag >= wanted);
+    const int ahead = min(TrailingOnes(mask >> slot), slots - slot);
+    const int around = ahead == slots - slot ? min(TrailingOnes(mask), slot) : 0;
+    if (ahead > 0) {
       asm volatile("fence.acq_rel.gpu;" ::: "memory");
-      FenceAsync();
-      return count;
+      __syncwarp();
+      return ahead + around;
     }
     __nanosleep(20);
   }
 }
 
 __device__ __forceinline__ void RunSlotLoader(const RingParams& p, const RingChainPlace& place,
-                                              const RingBarriers& barriers) {
+                                              const RingBarriers& barriers, int lane) {
   const uint32_t steps = static_cast<uint32_t>(p.streams[place.stream].steps);
   const uint8_t* slots =
       p.slots + static_cast<int64_t>(place.stream) * p.ring_slots * SlotLayout<128>::kBytes;
-  const uint32_t* ready = p.ready + static_cast<int64_t>(place.stream) * p.ring_slots;
+  const uint32_t* ready = p.flags[place.stream].ready;
   RingCursor at;
   int slot = 0;
-  uint32_t ready_end = 0;
 #pragma unroll 1
-  for (uint32_t step = 0; step < steps; ++step) {
-    if (step == ready_end) ready_end += WaitForSteps(p, ready, step);
-    const uint8_t* from = slots + static_cast<int64_t>(slot) * SlotLayout<128>::kBytes;
-    LoadSlotPart(barriers, at, from, kPartKe);
-    LoadSlotPart(barriers, at, from, kPartRead);
-    LoadSlotPart(barriers, at, from, kPartWrite);
-    at.Next();
-    if (++slot == p.ring_slots) slot = 0;
+  for (uint32_t step = 0; step < steps;) {
+    const uint32_t end = min(steps, step + WaitForSteps(p, ready, step, lane));
+    if (lane == 0) FenceAsync();
+#pragma unroll 1
+    for (; step < end; ++step) {
+      if (lane == 0) {
+        const uint8_t* from = slots + static_cast<int64_t>(slot) * SlotLayout<128>::kBytes;
+        LoadSlotPart(barriers, at, from, kPartKe);
+        LoadSlotPart(barriers, at, from, kPartRead);
+        LoadSlotPart(barriers, at, from, kPartWrite);
+      }
+      at.Next();
+      if (++slot == p.ring_slots) slot = 0;
+    }
   }
 }
 
@@ -162,7 +158,7 @@ __device__ __forceinline__ void RunSlotLoader(const RingParams& p, const RingCha
 __device__ __forceinline__ void RunSlotReturner(const RingParams& p, const RingChainPlace& place,
                                                 const RingBarriers& barriers) {
   const uint32_t steps = static_cast<uint32_t>(p.streams[place.stream].steps);
-  uint32_t* consumed = p.consumed + place.stream * kRingSlices + place.slice;
+  uint32_t* consumed = &p.flags[place.stream].consumed[place.slice];
   RingCursor at;
   for (uint32_t step = 0; step < steps; ++step, at.Next()) {
     for (int part = 0; part < kSlotParts; ++part) {

@@ -9,6 +9,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/device_params.h"
+#include "kernels/cuda/slot_layout.h"
 
 namespace deltafill::kernels::cuda {
 
@@ -18,6 +19,13 @@ struct RingStream {
   int64_t steps = 0;
   int64_t first_item = 0;  // into RingParams::items
   int64_t items = 0;
+};
+
+// How far a stream has come. Each array has lines of its own: groups and chains poll them.
+struct RingFlags {
+  alignas(128) uint32_t ready[kMaxRingSlots];   // steps prepared in the slot so far
+  alignas(128) uint32_t consumed[kRingSlices];  // steps read by each slice
+  alignas(128) uint32_t ticket;                 // the next step to prepare
 };
 
 struct RingItem {
@@ -36,15 +44,14 @@ struct RingParams {
   int stream_count = 0;
   int item_count = 0;
   int ring_slots = 0;
-  int64_t most_steps = 0;     // of a stream
-  bool even_streams = false;  // all streams have most_steps
-  bool runs_chains = true;    // false: measurements of the other role alone
+  int64_t most_steps = 0;      // of a stream
+  bool even_streams = false;   // all streams have most_steps
+  bool chains_prepare = true;  // chaining CTAs also prepare
+  bool runs_chains = true;     // false: measurements of the other role alone
   bool runs_preparation = true;
-  uint8_t* slots = nullptr;      // [streams, ring_slots]
-  uint32_t* ready = nullptr;     // [streams, ring_slots]: steps prepared in the slot so far
-  uint32_t* consumed = nullptr;  // [streams, kRingSlices]: steps read by each slice
-  uint32_t* tickets = nullptr;   // [streams]: the next step to prepare
-  float* exact_rows = nullptr;   // [preparing groups, 3, 64, 128]
+  uint8_t* slots = nullptr;     // [streams, ring_slots]
+  RingFlags* flags = nullptr;   // [streams]
+  float* exact_rows = nullptr;  // [preparing groups, 3, 64, 128]
 };
 
 cudaError_t LaunchRing(const RingParams& params, int prepare_ctas, cudaStream_t stream);

@@ -20,6 +20,18 @@ static_assert(kSharedBytes <= 227 * 1024);
 constexpr int kChainRegisters = 240, kServiceRegisters = 40, kPrepareRegisters = 112;
 static_assert(kChainRegisters + kServiceRegisters + 2 * kPrepareRegisters <= 4 * 128);
 
+// The groups of chaining CTAs serve their own streams, two a stream; the others are dealt evenly.
+// The rest of that deal goes round, which needs streams of one length.
+__device__ __forceinline__ RingTurn TurnOf(const RingParams& p, bool chains, int cta, int half) {
+  if (chains) return {cta / kRingSlices, 0};
+  const int chain_ctas = p.stream_count * kRingSlices;
+  const int others = static_cast<int>(gridDim.x) - chain_ctas;
+  const int group = (cta - chain_ctas) + half * others;
+  const int rest = 2 * others % p.stream_count;
+  const bool goes_round = p.even_streams && group >= 2 * others - rest;
+  return {group % p.stream_count, goes_round ? rest : 0};
+}
+
 __global__ void __launch_bounds__(kThreads, 1) RingKernel(const __grid_constant__ RingParams p) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   const int chain_ctas = p.stream_count * kRingSlices;
@@ -42,7 +54,7 @@ __global__ void __launch_bounds__(kThreads, 1) RingKernel(const __grid_constant_
     ShrinkRegisters<kServiceRegisters>();
     const int warp = (threadIdx.x >> 5) & 3, lane = threadIdx.x & 31;
     if (!p.runs_chains) return;
-    if (warp == 0 && lane == 0) RunSlotLoader(p, place, barriers);
+    if (warp == 0) RunSlotLoader(p, place, barriers, lane);
     if (warp == 1 && lane == 0) RunSlotReturner(p, place, barriers);
     if (warp == 2) RunValueMover(p, place, barriers, lane);
     if (warp == 3) RunOutputMover(p, place, barriers, lane);
@@ -51,11 +63,9 @@ __global__ void __launch_bounds__(kThreads, 1) RingKernel(const __grid_constant_
     const int half = threadIdx.x / kGroup;
     uint8_t* shared = shared_bytes + (chains ? kChainGroupOffset : half * sizeof(RingGroupShared));
     const int number = cta + (chains || half == 0 ? 0 : static_cast<int>(gridDim.x));
-    const int other = (cta - chain_ctas) + half * (static_cast<int>(gridDim.x) - chain_ctas);
-    const int stream = chains ? place.stream : other % p.stream_count;
-    if (p.runs_preparation) {
-      RunPreparing(p, *reinterpret_cast<RingGroupShared*>(shared), table, number, stream,
-                   threadIdx.x % kGroup, half + 1);
+    if (p.runs_preparation && (!chains || p.chains_prepare)) {
+      RunPreparing(p, *reinterpret_cast<RingGroupShared*>(shared), table, number,
+                   TurnOf(p, chains, cta, half), threadIdx.x % kGroup, half + 1);
     }
   }
 }

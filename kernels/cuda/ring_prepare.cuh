@@ -12,7 +12,14 @@ struct RingTask {
   BlockTask block;
   int64_t step = 0;
   int stream = 0;
+  int next_stream = 0;  // which the group draws from next
   bool exists = false;
+};
+
+// Which streams a group serves: one (stride 0), or every stride-th in turn from the first on.
+struct RingTurn {
+  int stream = 0;
+  int stride = 0;
 };
 
 // A CTA's copy of what tickets are looked up in, where every stream is one item.
@@ -68,6 +75,7 @@ __device__ __forceinline__ void DescribeTask(const RingParams& p, const RingTabl
   task.block.value_head = item.value_head;
   const int64_t slot = static_cast<int64_t>(task.stream) * p.ring_slots + task.step % p.ring_slots;
   task.block.slot = p.slots + slot * SlotLayout<128>::kBytes;
+  task.block.slot_is_new = task.step < p.ring_slots;
   task.block.exact_rows = p.exact_rows + static_cast<int64_t>(group) * 3 * kBlockRows * 128;
 }
 
@@ -76,7 +84,7 @@ __device__ __forceinline__ uint32_t StepsConsumed(const RingParams& p, int strea
   uint32_t least = ~0u;
 #pragma unroll
   for (int slice = 0; slice < kRingSlices; ++slice) {
-    least = min(least, LoadRelaxed(p.consumed + stream * kRingSlices + slice));
+    least = min(least, LoadRelaxed(&p.flags[stream].consumed[slice]));
   }
   return least;
 }
@@ -93,22 +101,25 @@ __device__ __forceinline__ void WaitForSlot(const RingParams& p, const RingTask&
   asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 
-// A group serves one stream: with others it draws the stream's steps in order, so no stream waits
-// for a step that a group holds back because of another stream. Steps are drawn late, when the
-// block before is under way. When its stream has no more, a group helps the next ones, if the
-// streams' lengths differ.
-__device__ __forceinline__ void TakeTask(const RingParams& p, const RingTable& table, int stream,
+// Most groups serve one stream: with others they draw the stream's steps in order, so that no
+// stream waits for a step that a group holds back because of another stream. What is left of an
+// even deal serves several streams in turn. Steps are drawn late, when the block before is under
+// way. When its stream has no more, a group helps the next ones, if the streams' lengths differ.
+__device__ __forceinline__ void TakeTask(const RingParams& p, const RingTable& table, RingTurn turn,
                                          uint32_t step, int group, RingTask& task) {
+  int stream = turn.stream;
   const int streams = p.even_streams ? 1 : p.stream_count;
   for (int tried = 0; tried < streams; ++tried) {
     if (tried > 0) {
       if (++stream == p.stream_count) stream = 0;
-      if (LoadRelaxed(p.tickets + stream) >= p.streams[stream].steps) continue;
-      step = atomicAdd(p.tickets + stream, 1u);
+      if (LoadRelaxed(&p.flags[stream].ticket) >= p.streams[stream].steps) continue;
+      step = atomicAdd(&p.flags[stream].ticket, 1u);
     }
     task.exists = step < (p.even_streams ? p.most_steps : p.streams[stream].steps);
     if (!task.exists) continue;
     task.stream = stream;
+    task.next_stream = stream + turn.stride;
+    if (task.next_stream >= p.stream_count) task.next_stream -= p.stream_count;
     task.step = step;
     DescribeTask(p, table, group, task);
     return;
@@ -120,6 +131,7 @@ __device__ __forceinline__ void TakeTask(const RingParams& p, const RingTable& t
 struct RingGroupShared {
   PrepareShared<128> block;
   RingTask tasks[2];
+  int stride;  // of its turn
   uint64_t rows_barrier;
 };
 
@@ -153,7 +165,7 @@ __device__ __forceinline__ void CopyBlockRows(const PrepareGroup<128>& group, co
 }
 
 __device__ __forceinline__ void RunPreparing(const RingParams& p, RingGroupShared& shared,
-                                             const RingTable& table, int number, int stream,
+                                             const RingTable& table, int number, RingTurn turn,
                                              int thread, int barrier) {
   PrepareGroup<128> group{&shared.block, &p.in, thread, barrier};
   constexpr int kFinder = kGroupThreads<128> - 32;  // a thread of the last warp
@@ -169,7 +181,8 @@ __device__ __forceinline__ void RunPreparing(const RingParams& p, RingGroupShare
   if (thread == kFinder) {
     BarrierInit(rows_barrier, 1);
     FenceAsync();
-    TakeTask(p, table, stream, atomicAdd(p.tickets + stream, 1u), number, shared.tasks[0]);
+    shared.stride = turn.stride;
+    TakeTask(p, table, turn, atomicAdd(&p.flags[turn.stream].ticket, 1u), number, shared.tasks[0]);
   }
   group.Sync();
   BlockScalars scalars;
@@ -197,11 +210,12 @@ __device__ __forceinline__ void RunPreparing(const RingParams& p, RingGroupShare
           if (thread == 0) WaitForSlot(p, task, answer);
         },
         [&] {
-          if (thread == kFinder) answer = atomicAdd(p.tickets + task.stream, 1u);
+          if (thread == kFinder) answer = atomicAdd(&p.flags[task.next_stream].ticket, 1u);
         },
         [&] {
           if (thread != kFinder) return;
-          TakeTask(p, table, task.stream, answer, number, shared.tasks[current ^ 1]);
+          TakeTask(p, table, {task.next_stream, shared.stride}, answer, number,
+                   shared.tasks[current ^ 1]);
         },
         [&] {
           const RingTask& next = shared.tasks[current ^ 1];
@@ -209,9 +223,8 @@ __device__ __forceinline__ void RunPreparing(const RingParams& p, RingGroupShare
         });
     group.Sync();
     if (thread == 0) {
-      const int64_t slot =
-          static_cast<int64_t>(task.stream) * p.ring_slots + task.step % p.ring_slots;
-      StoreRelease(p.ready + slot, static_cast<uint32_t>(task.step / p.ring_slots + 1));
+      StoreRelease(&p.flags[task.stream].ready[task.step % p.ring_slots],
+                   static_cast<uint32_t>(task.step / p.ring_slots + 1));
     }
   }
 }

@@ -2,11 +2,12 @@
 // preparation writes and the state chain reads. Every matrix is bf16 in tiles of 64 rows.
 //
 //   ke [64, K]  k exp(G)          qe [64, K]  q K^-1/2 exp(G)       kg [64, K]  k exp(G_C - G)
-//   t  [64, 64] (I + A)^-1 Diag(beta)                               p  [64, 64] tril(q k^T decay)
-//   decay [K]   exp(G_C), fp32
+//   t  [64, 64] (I + A)^-1                                          p  [64, 64] tril(q k^T decay)
+//   decay [K]   exp(G_C), fp32       beta [64]  fp32
 //
 // A block then advances the state S by
-//   X = V - ke S;  E = t X;  O = qe S + p E;  S <- Diag(decay) S + kg^T E.
+//   X = Diag(beta) (V - ke S);  E = t X;  O = qe S + p E;  S <- Diag(decay) S + kg^T E.
+// t has a diagonal of ones, which bf16 holds exactly: with fast gates that is most of E.
 #ifndef DELTAFILL_KERNELS_CUDA_SLOT_LAYOUT_H_
 #define DELTAFILL_KERNELS_CUDA_SLOT_LAYOUT_H_
 
@@ -23,7 +24,7 @@ namespace deltafill::kernels::cuda {
 inline constexpr int kBlockRows = 64;
 inline constexpr int kSubBlockRows = 16;
 inline constexpr int kSubBlocks = kBlockRows / kSubBlockRows;
-inline constexpr int kMaxRingSlots = 16;  // of a stream of the ring path
+inline constexpr int kMaxRingSlots = 32;  // of a stream of the ring path: a lane of a warp each
 
 // Byte offset of element (row, column) of a tile with `width` columns. Rows of 128 bytes with the
 // 16-byte chunks swizzled as WGMMA's 128-byte mode wants them; a second half of 64 columns follows
@@ -48,7 +49,8 @@ struct SlotLayout {
   static constexpr int kT = kKg + kKeyTile;
   static constexpr int kP = kT + kSquareTile;
   static constexpr int kDecay = kP + kSquareTile;
-  static constexpr int kUsedBytes = kDecay + K * 4;
+  static constexpr int kBeta = kDecay + K * 4;
+  static constexpr int kUsedBytes = kBeta + kBlockRows * 4;
   static constexpr int kBytes = (kUsedBytes + 1023) / 1024 * 1024;
 };
 

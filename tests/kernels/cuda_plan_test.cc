@@ -81,6 +81,16 @@ TEST(CudaPlanTest, StreamsAreBalanced) {
   EXPECT_LE(most - least, 16);
 }
 
+// As long as the other multiprocessors prepare as fast as the chains walk.
+TEST(CudaPlanTest, FewChainsKeepTheirMultiprocessors) {
+  for (int heads : {1, 8, 16, 18}) {
+    EXPECT_FALSE(PlanForward(Shape(heads, 128, 128), Offsets({8192}), kHopper).chains_prepare);
+  }
+  for (int heads : {19, 32, 96}) {
+    EXPECT_TRUE(PlanForward(Shape(heads, 128, 128), Offsets({8192}), kHopper).chains_prepare);
+  }
+}
+
 TEST(CudaPlanTest, WavesCoverEveryBlockOnce) {
   const std::vector<int64_t> lengths = {0, 1, 64, 65, 1000, 0, 130, 40000};
   const auto offsets = Offsets(lengths);
