@@ -210,6 +210,8 @@ void AddModel(CLI::App* app, Chosen* chosen) {
                        &RunModelInit, chosen, &verb);
   verb->add_option("--preset", init->preset, "Shape of the model")->capture_default_str();
   verb->add_option("--seed", init->seed, "Of the weights")->capture_default_str();
+  verb->add_flag("--config-only", init->config_only,
+                 "Leave the weights out, for --random-weights of serve and worker");
   verb->add_option("--out", init->out_directory, "Directory to make")->required();
   verb->add_flag("--json", init->json, "One JSON object as the last line of standard output");
   auto* inspect =
@@ -218,8 +220,12 @@ void AddModel(CLI::App* app, Chosen* chosen) {
   verb->add_flag("--json", inspect->json, "One JSON object as the last line of standard output");
 }
 
-void AddCompute(CLI::App* verb, ComputeOptions* compute) {
+void AddCompute(CLI::App* verb, const char* device_help, ComputeOptions* compute) {
   verb->add_option("--model", compute->model_directory, "Model directory")->required();
+  verb->add_option(
+      "--random-weights", compute->random_weights,
+      "Make weights from this seed instead of reading the directory's: for benchmarks");
+  verb->add_option("--device", compute->device, device_help)->capture_default_str();
   verb->add_option("--threads-per-worker", compute->threads_per_worker,
                    "0: the machine's cores divided by the workers")
       ->check(CLI::Range(0, 1024));
@@ -229,10 +235,10 @@ void AddCompute(CLI::App* verb, ComputeOptions* compute) {
   verb->add_option("--latent-budget", compute->latent_budget,
                    "Latents of attention layers that one worker keeps, for instance 64G")
       ->capture_default_str();
-  verb->add_option("--dtype", compute->compute_dtype, "Of matrix products")
-      ->check(CLI::IsMember({"f32", "bf16"}))
-      ->capture_default_str();
-  verb->add_option("--isa", compute->isa, "Pin the instruction set, and with it the bits")
+  verb->add_option("--dtype", compute->compute_dtype,
+                   "Of matrix products: f32 (the CPU's if not given) or bf16 (CUDA's only one)")
+      ->check(CLI::IsMember({"f32", "bf16"}));
+  verb->add_option("--isa", compute->isa, "Pin the CPU's instruction set, and with it the bits")
       ->check(CLI::IsMember({"avx2", "avx512"}));
 }
 
@@ -270,12 +276,14 @@ void AddClientPort(CLI::App* verb, ClientPortOptions* port) {
 void AddServe(CLI::App* app, Chosen* chosen) {
   CLI::App* verb = nullptr;
   auto* options = AddVerb(app, "serve", "All roles in one process", &RunServe, chosen, &verb);
-  AddCompute(verb, &options->compute);
+  AddCompute(verb, "cpu, cuda (the first GPU), or GPUs by number: cuda:0,1", &options->compute);
   AddScheduling(verb, &options->scheduling);
   AddStoreRole(verb, &options->store);
   AddClientPort(verb, &options->port);
-  verb->add_option("--workers", options->workers, "Workers in this process")
-      ->check(CLI::Range(1, 256))
+  verb->add_option("--workers", options->workers,
+                   "Workers in this process, spread over the devices; those of a device share one "
+                   "loaded model. 0: one a device")
+      ->check(CLI::Range(0, 256))
       ->capture_default_str();
 }
 
@@ -290,7 +298,7 @@ void AddRoles(CLI::App* app, Chosen* chosen) {
   verb->add_option("--store", coordinator->store_address, "State store, host:port")->required();
 
   auto* worker = AddVerb(app, "worker", "Runs ranges of prompts", &RunWorker, chosen, &verb);
-  AddCompute(verb, &worker->compute);
+  AddCompute(verb, "cpu, cuda (the first GPU) or cuda:N", &worker->compute);
   verb->add_option("--name", worker->name, "Unique; default host and process");
   verb->add_option("--listen", worker->listen, "Port for peers")->capture_default_str();
   verb->add_option("--advertise", worker->advertise, "Address that peers use, if not --listen's");

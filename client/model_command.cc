@@ -44,9 +44,24 @@ void DescribeKinds(const worker::ModelConfig& config, nlohmann::ordered_json* re
   }
 }
 
+int InitConfigOnly(const ModelInitOptions& options) {
+  const absl::Status status = worker::InitModelConfig(options.preset, options.out_directory);
+  if (!status.ok()) return FailRole("model init", status);
+  if (options.json) {
+    const nlohmann::ordered_json result = {
+        {"out", options.out_directory}, {"preset", options.preset}, {"weights", false}};
+    std::printf("%s\n", result.dump().c_str());
+  } else {
+    std::printf("%s: preset %s without weights; serve it with --random-weights SEED\n",
+                options.out_directory.c_str(), options.preset.c_str());
+  }
+  return 0;
+}
+
 }  // namespace
 
 int RunModelInit(const ModelInitOptions& options) {
+  if (options.config_only) return InitConfigOnly(options);
   const absl::StatusOr<uint64_t> bytes = worker::InitialModelBytes(options.preset);
   if (!bytes.ok()) return FailRole("model init", bytes.status());
   if (*bytes >= kLargeBytes) {

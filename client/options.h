@@ -3,6 +3,7 @@
 #define DELTAFILL_CLIENT_OPTIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,7 @@ struct StatusOptions {
 struct ModelInitOptions {
   std::string preset = "tiny";
   uint64_t seed = 1;
+  bool config_only = false;
   std::string out_directory;
   bool json = false;
 };
@@ -138,11 +140,13 @@ struct SnapshotAskOptions {
 // Shared by the roles.
 struct ComputeOptions {
   std::string model_directory;
-  int threads_per_worker = 0;  // 0: the machine's cores divided by the workers
+  std::optional<uint64_t> random_weights;  // the seed; none of the directory's weights then
+  std::string device = "cpu";              // "cpu", "cuda", "cuda:0,1"
+  int threads_per_worker = 0;              // 0: the machine's cores divided by the workers
   uint64_t range_tokens_max = 4096;
-  std::string latent_budget = "8G";   // of one worker: bytes, or with K, M, G, T
-  std::string compute_dtype = "f32";  // "f32" or "bf16"
-  std::string isa;                    // "", "avx2", "avx512"
+  std::string latent_budget = "8G";  // of one worker: bytes, or with K, M, G, T
+  std::string compute_dtype;         // "f32" or "bf16"; "": the device's own
+  std::string isa;                   // "", "avx2", "avx512"
 };
 
 struct SchedulingOptions {
@@ -170,7 +174,7 @@ struct ServeOptions {
   SchedulingOptions scheduling;
   StoreRoleOptions store;
   ClientPortOptions port;
-  int workers = 1;
+  int workers = 0;  // 0: one a device
 };
 
 struct CoordinatorOptions {

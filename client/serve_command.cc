@@ -39,21 +39,57 @@ std::shared_ptr<grpc::Channel> ConnectInProcess(grpc::Server* server) {
 
 using Workers = std::vector<std::unique_ptr<worker::Worker>>;
 
-absl::StatusOr<Workers> StartWorkers(const ServeOptions& options, const worker::ServedModel& served,
+// --device and --workers.
+struct Placement {
+  std::vector<Device> devices;
+  int workers = 0;  // worker i is on device i mod devices
+
+  int WorkersOn(size_t device) const {
+    const int count = static_cast<int>(devices.size());
+    return workers / count + (static_cast<int>(device) < workers % count ? 1 : 0);
+  }
+};
+
+absl::StatusOr<Placement> PlaceWorkers(const ServeOptions& options) {
+  absl::StatusOr<std::vector<Device>> devices = ParseDevices(options.compute);
+  if (!devices.ok()) return devices.status();
+  Placement placement{*std::move(devices), options.workers};
+  const int count = static_cast<int>(placement.devices.size());
+  if (placement.workers == 0) placement.workers = count;
+  if (placement.workers >= count) return placement;
+  return absl::InvalidArgumentError(absl::StrCat("--workers ", options.workers, ": --device ",
+                                                 options.compute.device, " names ", count,
+                                                 " devices, and each has a worker at least"));
+}
+
+// What the workers of each device have in common, their model loaded.
+absl::StatusOr<std::vector<worker::WorkerSetup>> LoadModels(const ServeOptions& options,
+                                                            const Placement& placement) {
+  std::vector<worker::WorkerSetup> setups;
+  for (size_t i = 0; i < placement.devices.size(); ++i) {
+    absl::StatusOr<worker::WorkerSetup> setup = NewWorkerSetup(options.compute, placement.workers);
+    if (!setup.ok()) return setup.status();
+    const absl::Status loaded =
+        LoadOnto(placement.devices[i], options.compute, placement.WorkersOn(i), &*setup);
+    if (!loaded.ok()) return loaded;
+    setups.push_back(*std::move(setup));
+  }
+  return setups;
+}
+
+absl::StatusOr<Workers> StartWorkers(const std::vector<worker::WorkerSetup>& setups, int count,
                                      StateStore* store, grpc::Server* server) {
   const auto registry = std::make_shared<worker::MailboxRegistry>();
   Workers workers;
-  for (int number = 0; number < options.workers; ++number) {
-    absl::StatusOr<worker::WorkerSetup> setup = NewWorkerSetup(options.compute, options.workers);
-    if (!setup.ok()) return setup.status();
-    setup->name = absl::StrCat("worker-", number);
-    setup->served = served;
-    setup->store = store;
-    setup->coordinator = ConnectInProcess(server);
-    setup->registry = registry;
-    if (number > 0) setup->costs = workers.front()->profile().costs;
+  for (int number = 0; number < count; ++number) {
+    worker::WorkerSetup setup = setups[static_cast<size_t>(number) % setups.size()];
+    setup.name = absl::StrCat("worker-", number);
+    setup.store = store;
+    setup.coordinator = ConnectInProcess(server);
+    setup.registry = registry;
+    if (number > 0) setup.costs = workers.front()->profile().costs;
     absl::StatusOr<std::unique_ptr<worker::Worker>> started =
-        worker::Worker::Start(*std::move(setup));
+        worker::Worker::Start(std::move(setup));
     if (!started.ok()) return started.status();
     workers.push_back(*std::move(started));
   }
@@ -91,15 +127,18 @@ int RunServe(const ServeOptions& options) {
   const coordinator::TlsFiles tls{options.port.tls_certificate, options.port.tls_key};
   const absl::Status encrypted = coordinator::LoadServerCredentials(tls).status();
   if (!encrypted.ok()) return FailRole("--tls-certificate, --tls-key", encrypted);
-  absl::StatusOr<worker::ServedModel> served = LoadServedModel(options.compute);
-  if (!served.ok()) return FailRole("--model", served.status());
+  const absl::StatusOr<Placement> placement = PlaceWorkers(options);
+  if (!placement.ok()) return FailRole("serve", placement.status());
+  const auto setups = LoadModels(options, *placement);
+  if (!setups.ok()) return FailRole("--model, --device", setups.status());
   absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(options.store);
   if (!store.ok()) return FailRole("--store", store.status());
   auto scheduling =
       coordinator::StartScheduling(ToSchedulingOptions(options.scheduling), store->get());
   if (!scheduling.ok()) return FailRole("scheduling", scheduling.status());
   const std::unique_ptr<grpc::Server> internal = StartInProcess((*scheduling)->worker_service());
-  absl::StatusOr<Workers> workers = StartWorkers(options, *served, store->get(), internal.get());
+  absl::StatusOr<Workers> workers =
+      StartWorkers(*setups, placement->workers, store->get(), internal.get());
   if (!workers.ok()) return FailRole("workers", workers.status());
   const absl::Status attached = WaitAttached(*workers);
   if (!attached.ok()) return FailRole("workers", attached);
@@ -107,7 +146,7 @@ int RunServe(const ServeOptions& options) {
                                              **store, *(*scheduling)->engine());
   if (!front.ok()) return FailRole("--listen", front.status());
   const worker::WorkerProfile& profile = workers->front()->profile();
-  coordinator::LogNotice(absl::StrCat("ready: model ", profile.model_name, ", ", options.workers,
+  coordinator::LogNotice(absl::StrCat("ready: model ", profile.model_name, ", ", workers->size(),
                                       " worker(s) of ", profile.device));
   WaitForTermination();
   coordinator::LogNotice("stopping");

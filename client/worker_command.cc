@@ -4,6 +4,7 @@
 #include <chrono>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/commands.h"
@@ -38,14 +39,20 @@ void EndWhenFinished(worker::Worker* worker) {
 
 int RunWorker(const WorkerOptions& options) {
   HoldTerminationSignals();
-  absl::StatusOr<worker::ServedModel> served = LoadServedModel(options.compute);
-  if (!served.ok()) return FailRole("--model", served.status());
-  absl::StatusOr<std::unique_ptr<StateStore>> store = ConnectStore(options.store_address);
-  if (!store.ok()) return FailRole("--store", store.status());
+  const absl::StatusOr<std::vector<Device>> devices = ParseDevices(options.compute);
+  if (!devices.ok()) return FailRole("worker", devices.status());
+  if (devices->size() != 1) {
+    return FailRole("worker", absl::InvalidArgumentError(absl::StrCat(
+                                  "--device: ", options.compute.device,
+                                  " names several GPUs; a worker has one, start one for each")));
+  }
   absl::StatusOr<worker::WorkerSetup> setup = NewWorkerSetup(options.compute, 1);
   if (!setup.ok()) return FailRole("worker", setup.status());
+  const absl::Status loaded = LoadOnto(devices->front(), options.compute, 1, &*setup);
+  if (!loaded.ok()) return FailRole("--model, --device", loaded);
+  absl::StatusOr<std::unique_ptr<StateStore>> store = ConnectStore(options.store_address);
+  if (!store.ok()) return FailRole("--store", store.status());
   setup->name = options.name.empty() ? DefaultName() : options.name;
-  setup->served = *std::move(served);
   setup->store = store->get();
   setup->coordinator = worker::ConnectCoordinator(options.coordinator_address);
   setup->exchange_listen = options.listen;

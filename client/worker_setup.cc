@@ -2,19 +2,15 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client/byte_size.h"
 #include "coordinator/front/log.h"
+#include "worker/model/status_steps.h"
+#include "worker/runtime/decode_lane.h"
 
 namespace deltafill::client {
-
-absl::StatusOr<worker::ServedModel> LoadServedModel(const ComputeOptions& options) {
-  kernels::BackendOptions backend;
-  backend.compute_dtype =
-      options.compute_dtype == "bf16" ? kernels::DType::kBF16 : kernels::DType::kF32;
-  backend.isa = options.isa;
-  return worker::LoadServedModel(options.model_directory, backend);
-}
 
 absl::StatusOr<worker::WorkerSetup> NewWorkerSetup(const ComputeOptions& options, int workers) {
   absl::StatusOr<uint64_t> latents = ParseByteSize("--latent-budget", options.latent_budget);
@@ -27,6 +23,31 @@ absl::StatusOr<worker::WorkerSetup> NewWorkerSetup(const ComputeOptions& options
   setup.range_tokens_max = static_cast<int64_t>(options.range_tokens_max);
   setup.log = coordinator::LogNotice;
   return setup;
+}
+
+absl::Status LoadOnto(const Device& device, const ComputeOptions& options, int workers,
+                      worker::WorkerSetup* setup) {
+  DELTAFILL_TRY_ASSIGN(backend, OpenBackend(device));
+  const auto log = [&](const std::string& line) {
+    setup->log(absl::StrCat(device.name, ": ", line));
+  };
+  worker::ServedModelSource source;
+  source.directory = options.model_directory;
+  source.random_seed = options.random_weights;
+  source.weight_dtype = device.backend.compute_dtype;
+  const worker::WorkerMemory memory{.range_tokens_max = setup->range_tokens_max,
+                                    .decode_rows_max = worker::DecodeLaneOptions().rows_max,
+                                    .decode_batch_max = setup->decode_batch_max,
+                                    .capture_bytes_max = setup->capture_bytes_max,
+                                    .latent_bytes_max = setup->latent_bytes_max};
+  DELTAFILL_TRY_ASSIGN(served,
+                       worker::LoadServedModel(source, std::move(backend), {memory, workers}, log));
+  setup->served = std::move(served);
+  if (device.is_cuda) {
+    // Settled by now: the weights are made.
+    setup->device = absl::StrCat(device.name, ", ", setup->served.model->backend().numerics());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace deltafill::client

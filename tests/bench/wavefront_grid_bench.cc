@@ -58,12 +58,17 @@ int Print(uint32_t layers, const std::vector<uint32_t>& attention, const WorkerC
 }
 
 int Measure(const std::string& directory, const std::vector<uint64_t>& lengths) {
-  const auto served = worker::LoadServedModel(directory, {});
-  if (!served.ok()) {
-    std::fprintf(stderr, "%s\n", served.status().ToString().c_str());
+  std::unique_ptr<kernels::Backend> backend;
+  if (const kernels::Status opened = kernels::NewCpuBackend({}, &backend); !opened.ok()) {
+    std::fprintf(stderr, "%s\n", opened.message().c_str());
     return 1;
   }
-  worker::Model& model = *served->model;
+  const auto loaded = worker::LoadModel(directory, std::move(backend));
+  if (!loaded.ok()) {
+    std::fprintf(stderr, "%s\n", loaded.status().ToString().c_str());
+    return 1;
+  }
+  worker::Model& model = **loaded;
   worker::WorkerExchange exchange(std::make_shared<worker::Mailbox>(model.state_layout()), nullptr,
                                   worker::ExchangeLinkLimits(), nullptr);
   exchange.SetWorker(0);

@@ -1,6 +1,7 @@
 """Starts deltafill processes and calls the command line, for the integration tests.
 
-DELTAFILL_BIN names the binary, DELTAFILL_WORK a folder that may be written. Everything started here
+DELTAFILL_BIN names the binary, DELTAFILL_WORK a folder that may be written, DELTAFILL_TEST_DEVICE a
+--device for every service and worker. Everything started here
 is stopped when the Service or Roles object is closed.
 """
 import json
@@ -21,6 +22,9 @@ WORK = pathlib.Path(os.environ.get("DELTAFILL_WORK", tempfile.gettempdir()))
 # Sanitizers slow everything down; tests scale their sizes by this.
 SLOW = bool(os.environ.get("DELTAFILL_SLOW"))
 START_SECONDS_MAX = 120
+# Where every service and worker computes: "" for the default.
+DEVICE = os.environ.get("DELTAFILL_TEST_DEVICE", "")
+DEVICE_FLAGS = ("--device", DEVICE) if DEVICE else ()
 
 
 class CallFailed(Exception):
@@ -168,7 +172,7 @@ class Service(Client):
         self.store = store or folder / "store"
         self.process = Process(
             folder / "serve.log", "serve", "--model", model or model_directory(), "--store",
-            self.store, "--listen", self.address, "--workers", workers, *flags)
+            self.store, "--listen", self.address, "--workers", workers, *DEVICE_FLAGS, *flags)
         self.wait_ready(self.process, workers)
 
     def __enter__(self):
@@ -205,7 +209,7 @@ class Roles(Client):
         self.workers.append(Process(
             self.folder / f"{name}.log", "worker", "--model", self.model, "--name", name,
             "--coordinator", self.worker_port, "--store", self.store_port,
-            "--threads-per-worker", 1, *self.worker_flags))
+            "--threads-per-worker", 1, *DEVICE_FLAGS, *self.worker_flags))
         return self.workers[-1]
 
     def __enter__(self):

@@ -24,6 +24,10 @@ deltafill_test(model_load_test
   SOURCES model_load_test.cc
   LIBS deltafill_model_testing nlohmann_json::nlohmann_json
   LABELS core)
+deltafill_test(model_random_test
+  SOURCES model_random_test.cc
+  LIBS deltafill_model_testing
+  LABELS core)
 deltafill_test(model_prefill_test
   SOURCES model_prefill_test.cc
   LIBS deltafill_model_testing

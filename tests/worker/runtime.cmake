@@ -23,3 +23,7 @@ if(TARGET deltafill_nccl)
     DELTAFILL_TEST_NCCL_LIBRARY="$<TARGET_FILE:deltafill_nccl>")
   add_dependencies(nccl_loader_test deltafill_nccl)
 endif()
+deltafill_test(memory_plan_test
+  SOURCES memory_plan_test.cc
+  LIBS deltafill_worker deltafill_model_testing
+  LABELS core)

@@ -9,24 +9,26 @@
 
 namespace deltafill::worker {
 
-HybridModel::HybridModel(ModelConfig config, ModelFingerprint fingerprint,
-                         std::shared_ptr<kernels::Backend> backend)
+HybridModel::HybridModel(ModelConfig config, std::shared_ptr<kernels::Backend> backend)
     : backend_(std::move(backend)),
       config_(std::move(config)),
-      fingerprint_(fingerprint),
-      layout_(MakeStateLayout(config_, backend_->activation_dtype())) {}
+      layout_(MakeStateLayout(
+          config_, backend_ != nullptr ? backend_->activation_dtype() : kernels::DType::kF32)) {}
 
-absl::StatusOr<std::shared_ptr<Lane>> HybridModel::NewLane(int threads, int64_t rows_max) {
+LaneSizes HybridModel::LaneSizesOf(int64_t rows_max) const {
   int64_t scratch_width = 0;
   for (const Layer& layer : layers_) {
     scratch_width =
         std::max({scratch_width, layer.mixer->ScratchWidth(), layer.mlp->ScratchWidth()});
   }
-  return Lane::Create(*backend_, threads,
-                      {.rows_max = rows_max,
-                       .hidden = config_.hidden_size,
-                       .scratch_width = scratch_width,
-                       .vocabulary = config_.vocab_size});
+  return {.rows_max = rows_max,
+          .hidden = config_.hidden_size,
+          .scratch_width = scratch_width,
+          .vocabulary = config_.vocab_size};
+}
+
+absl::StatusOr<std::shared_ptr<Lane>> HybridModel::NewLane(int threads, int64_t rows_max) {
+  return Lane::Create(*backend_, threads, LaneSizesOf(rows_max));
 }
 
 absl::Status HybridModel::CheckToken(uint32_t token) const {

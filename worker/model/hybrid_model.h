@@ -10,7 +10,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/model/checkpoint.h"
 #include "worker/model/device_buffer.h"
 #include "worker/model/lane.h"
 #include "worker/model/layer.h"
@@ -22,11 +21,12 @@ namespace deltafill::worker {
 // Immutable once loaded; passes of different lanes may run at once.
 class HybridModel final : public Model {
  public:
-  // DATA_LOSS naming file and tensor; UNIMPLEMENTED if the backend lacks what a layer needs.
-  static absl::StatusOr<std::unique_ptr<Model>> Load(ModelConfig config,
-                                                     const Checkpoint& checkpoint,
-                                                     ModelFingerprint fingerprint,
-                                                     std::shared_ptr<kernels::Backend> backend);
+  // Layers are read by several threads at once. The reader's errors. Without a backend there are
+  // sizes to be asked for, and no pass can be run.
+  static absl::StatusOr<std::unique_ptr<HybridModel>> Load(
+      ModelConfig config, WeightReader& reader, std::shared_ptr<kernels::Backend> backend);
+
+  LaneSizes LaneSizesOf(int64_t rows_max) const;
 
   const ModelConfig& config() const override { return config_; }
   const ModelFingerprint& fingerprint() const override { return fingerprint_; }
@@ -47,10 +47,10 @@ class HybridModel final : public Model {
     std::unique_ptr<LayerMlp> mlp;
   };
 
-  HybridModel(ModelConfig config, ModelFingerprint fingerprint,
-              std::shared_ptr<kernels::Backend> backend);
+  HybridModel(ModelConfig config, std::shared_ptr<kernels::Backend> backend);
 
-  absl::Status LoadWeights(const Checkpoint& checkpoint);
+  absl::Status LoadWeights(WeightReader& reader);
+  absl::Status LoadLayers(WeightReader& reader);
   absl::StatusOr<Layer> LoadLayer(uint32_t index, WeightReader& reader) const;
   absl::StatusOr<std::unique_ptr<LayerMlp>> LoadMlp(uint32_t index, WeightReader& reader) const;
   absl::Status CheckRanges(const Lane& lane, std::span<const RangeWork> ranges) const;
@@ -64,8 +64,8 @@ class HybridModel final : public Model {
 
   std::shared_ptr<kernels::Backend> backend_;  // first: everything below lives in its memory
   const ModelConfig config_;
-  const ModelFingerprint fingerprint_;
   const StateLayout layout_;
+  ModelFingerprint fingerprint_;                  // set once all weights are read
   std::unique_ptr<kernels::Weight> embedding_;    // [vocabulary, hidden]
   std::unique_ptr<kernels::Weight> output_head_;  // [vocabulary, hidden]; nullptr: tied
   DeviceBuffer final_norm_;                       // [hidden]

@@ -1,6 +1,8 @@
 // Loading: which tensors a checkpoint has, by their public names.
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "worker/model/dense_mlp.h"
@@ -8,23 +10,21 @@
 #include "worker/model/kda_mixer.h"
 #include "worker/model/mla_mixer.h"
 #include "worker/model/moe_mlp.h"
+#include "worker/model/parallel_steps.h"
 #include "worker/model/status_steps.h"
 #include "worker/model/tensor_names.h"
 
 namespace deltafill::worker {
-absl::StatusOr<std::unique_ptr<Model>> HybridModel::Load(
-    ModelConfig config, const Checkpoint& checkpoint, ModelFingerprint fingerprint,
-    std::shared_ptr<kernels::Backend> backend) {
-  std::unique_ptr<HybridModel> model(
-      new HybridModel(std::move(config), fingerprint, std::move(backend)));
-  DELTAFILL_TRY(model->LoadWeights(checkpoint));
-  return std::unique_ptr<Model>(std::move(model));
+
+absl::StatusOr<std::unique_ptr<HybridModel>> HybridModel::Load(
+    ModelConfig config, WeightReader& reader, std::shared_ptr<kernels::Backend> backend) {
+  std::unique_ptr<HybridModel> model(new HybridModel(std::move(config), std::move(backend)));
+  DELTAFILL_TRY(model->LoadWeights(reader));
+  model->fingerprint_ = reader.Fingerprint();
+  return model;
 }
 
-absl::Status HybridModel::LoadWeights(const Checkpoint& checkpoint) {
-  std::unique_ptr<kernels::Operators> operators;
-  DELTAFILL_TRY(backend_->NewOperators(1, &operators));
-  WeightReader reader(checkpoint, *backend_, *operators);
+absl::Status HybridModel::LoadWeights(WeightReader& reader) {
   const int64_t hidden = config_.hidden_size;
   DELTAFILL_TRY_ASSIGN(
       embedding, reader.Matrix({{NamesOf(config_.family).embedding, config_.vocab_size}}, hidden));
@@ -35,11 +35,31 @@ absl::Status HybridModel::LoadWeights(const Checkpoint& checkpoint) {
   }
   DELTAFILL_TRY_ASSIGN(final_norm, reader.Vector({{kFinalNormName, {hidden}}}));
   final_norm_ = std::move(final_norm);
-  for (uint32_t index = 0; index < config_.layers.size(); ++index) {
-    DELTAFILL_TRY_ASSIGN(layer, LoadLayer(index, reader));
-    layers_.push_back(std::move(layer));
+  return LoadLayers(reader);
+}
+
+// The first layer of each kind alone, the others at once: the first weight of a shape is the one
+// that a backend chooses its algorithms with, and must not depend on threads. Layers with experts
+// are wide enough in themselves.
+absl::Status HybridModel::LoadLayers(WeightReader& reader) {
+  layers_.resize(config_.layers.size());
+  const auto load = [&](size_t index) -> absl::Status {
+    DELTAFILL_TRY_ASSIGN(layer, LoadLayer(static_cast<uint32_t>(index), reader));
+    layers_[index] = std::move(layer);
+    return absl::OkStatus();
+  };
+  std::set<std::pair<MixerKind, MlpKind>> kinds;
+  std::vector<size_t> others;
+  for (size_t index = 0; index < layers_.size(); ++index) {
+    const LayerConfig& layer = config_.layers[index];
+    if (kinds.emplace(layer.mixer, layer.mlp).second || layer.mlp == MlpKind::kMixtureOfExperts) {
+      DELTAFILL_TRY(load(index));
+    } else {
+      others.push_back(index);
+    }
   }
-  return absl::OkStatus();
+  return RunParallelSteps(static_cast<int64_t>(others.size()),
+                          [&](int64_t step) { return load(others[static_cast<size_t>(step)]); });
 }
 
 absl::StatusOr<HybridModel::Layer> HybridModel::LoadLayer(uint32_t index,

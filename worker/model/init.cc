@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -24,7 +25,19 @@ constexpr uint64_t kPieceValues = uint64_t{1} << 20;
 constexpr uint64_t kSpareBytes = uint64_t{16} << 20;  // headers, index and texts
 constexpr uint64_t kPiecesAtOnce = 32;                // made in parallel, written in order
 
-absl::Status WriteTexts(const ModelPreset& preset, uint64_t seed, const std::string& directory) {
+std::string MadeBy(const ModelPreset& preset, std::optional<uint64_t> seed) {
+  if (seed.has_value()) {
+    return absl::StrCat("Made by `deltafill model init --preset ", preset.name, " --seed ", *seed,
+                        "`. Its weights are random numbers: it has learnt nothing, and\n");
+  }
+  return absl::StrCat("Made by `deltafill model init --preset ", preset.name,
+                      " --config-only`. It has no weights: start it with\n"
+                      "`--random-weights SEED`. Such a model has learnt nothing, and\n");
+}
+
+// seed: of the weights; none: there are no weights.
+absl::Status WriteTexts(const ModelPreset& preset, std::optional<uint64_t> seed,
+                        const std::string& directory) {
   const ModelConfig& config = preset.config;
   const ordered_json generation = {{"bos_token_id", kInitBosId},
                                    {"eos_token_id", config.eos_ids.front()},
@@ -34,9 +47,8 @@ absl::Status WriteTexts(const ModelPreset& preset, uint64_t seed, const std::str
       {"special_tokens",
        {{"<bos>", kInitBosId}, {"<eos>", config.eos_ids.front()}, {"<pad>", kInitPadId}}}};
   const std::string readme = absl::StrCat(
-      "# ", preset.name, ": an untrained model\n\nMade by `deltafill model init --preset ",
-      preset.name, " --seed ", seed,
-      "`. Its weights are random numbers: it has learnt nothing, and\nwhat it decodes is noise. It "
+      "# ", preset.name, ": an untrained model\n\n", MadeBy(preset, seed),
+      "what it decodes is noise. It "
       "is for trying out, testing and timing the service.\n\nText is tokenized by bytes "
       "(`deltafill_tokenizer.json`): token id b is the byte b;\n256 is <bos>, 257 <eos>, 258 "
       "<pad>.\n");
@@ -114,19 +126,7 @@ absl::Status WriteWeights(const ModelConfig& config, uint64_t seed, const std::s
   return WriteFileAtomically(directory + "/model.safetensors.index.json", index.dump(2) + "\n");
 }
 
-}  // namespace
-
-absl::StatusOr<uint64_t> InitialModelBytes(std::string_view preset_name) {
-  DELTAFILL_TRY_ASSIGN(preset, FindModelPreset(preset_name));
-  uint64_t bytes = 0;
-  for (const InitialTensor& tensor : PlanInitialTensors(preset.config)) {
-    bytes += TensorBytes(tensor.plan);
-  }
-  return bytes;
-}
-
-absl::Status InitModel(std::string_view preset_name, uint64_t seed, const std::string& directory) {
-  DELTAFILL_TRY_ASSIGN(preset, FindModelPreset(preset_name));
+absl::Status MakeEmptyDirectory(const std::string& directory) {
   std::error_code error;
   const bool taken = std::filesystem::exists(directory, error) &&
                      (!std::filesystem::is_directory(directory, error) ||
@@ -139,7 +139,27 @@ absl::Status InitModel(std::string_view preset_name, uint64_t seed, const std::s
     return absl::PermissionDeniedError(
         absl::StrCat(directory, ": cannot be created: ", error.message()));
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> InitialModelBytes(std::string_view preset_name) {
+  DELTAFILL_TRY_ASSIGN(preset, FindModelPreset(preset_name));
+  return InitialTensorBytes(preset.config);
+}
+
+absl::Status InitModelConfig(std::string_view preset_name, const std::string& directory) {
+  DELTAFILL_TRY_ASSIGN(preset, FindModelPreset(preset_name));
+  DELTAFILL_TRY(MakeEmptyDirectory(directory));
+  return WriteTexts(preset, std::nullopt, directory);
+}
+
+absl::Status InitModel(std::string_view preset_name, uint64_t seed, const std::string& directory) {
+  DELTAFILL_TRY_ASSIGN(preset, FindModelPreset(preset_name));
+  DELTAFILL_TRY(MakeEmptyDirectory(directory));
   DELTAFILL_TRY_ASSIGN(bytes, InitialModelBytes(preset_name));
+  std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(directory, error);
   if (!error && space.available < bytes + kSpareBytes) {
     return absl::ResourceExhaustedError(absl::StrCat(directory, ": preset ", preset.name, " needs ",

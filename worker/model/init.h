@@ -35,6 +35,9 @@ absl::StatusOr<uint64_t> InitialModelBytes(std::string_view preset);
 // README.md says so.
 absl::Status InitModel(std::string_view preset, uint64_t seed, const std::string& directory);
 
+// All of it but the weights: for starting with random ones (LoadOptions). Errors as above.
+absl::Status InitModelConfig(std::string_view preset, const std::string& directory);
+
 }  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_MODEL_INIT_H_

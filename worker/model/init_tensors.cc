@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "worker/model/float_formats.h"
@@ -18,12 +19,6 @@ uint64_t Mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
-}
-
-uint64_t StreamOf(uint64_t seed, std::string_view name) {
-  uint64_t stream = Mix(seed + 0x9e3779b97f4a7c15u);
-  for (char c : name) stream = Mix(stream ^ static_cast<uint8_t>(c)) + 0x9e3779b97f4a7c15u;
-  return stream;
 }
 
 uint64_t WordAt(uint64_t stream, uint64_t index) {
@@ -102,29 +97,35 @@ constexpr const char* kDenseNames[3] = {"gate_proj.weight", "up_proj.weight", "d
 constexpr const char* kExpertNames[3] = {"w1.weight", "w3.weight", "w2.weight"};
 
 void Planner::Kda(const std::string& prefix) {
-  const int64_t dim = config_.kda_head_dim;
-  const int64_t heads = config_.kda_heads;
-  const int64_t channels = heads * dim;
-  const double from_dim = 1.0 / Root(dim);
-  for (const char* which : {"q", "k", "v"}) {
+  const TensorNames& names = NamesOf(config_.family);
+  const int64_t value_heads = config_.kda_value_heads;
+  const int64_t rank = config_.kda_value_head_dim;
+  const int64_t keys = config_.kda_heads * config_.kda_head_dim;
+  const int64_t values = value_heads * config_.kda_value_head_dim;
+  const int64_t decays = value_heads * config_.kda_head_dim;
+  const std::pair<const char*, int64_t> branches[] = {{"q", keys}, {"k", keys}, {"v", values}};
+  for (const auto& [which, channels] : branches) {
     Matrix(absl::StrCat(prefix, which, "_proj.weight"), channels, hidden_, from_hidden_);
   }
-  for (const char* which : {"q", "k", "v"}) {
+  for (const auto& [which, channels] : branches) {
     tensors.push_back({{absl::StrCat(prefix, which, "_conv1d.weight"),
                         "BF16",
                         {channels, 1, config_.conv_kernel_size}},
                        InitialValues::kNormal,
                        0.5});
   }
-  Vector(prefix + "A_log", {1, 1, heads, 1}, InitialValues::kALog);
-  Vector(prefix + "dt_bias", {channels}, InitialValues::kDtBias);
-  Matrix(prefix + "f_a_proj.weight", dim, hidden_, from_hidden_);
-  Matrix(prefix + "f_b_proj.weight", channels, dim, from_dim);
-  Matrix(prefix + "b_proj.weight", heads, hidden_, from_hidden_);
-  Matrix(prefix + "g_a_proj.weight", dim, hidden_, from_hidden_);
-  Matrix(prefix + "g_b_proj.weight", channels, dim, from_dim);
-  Vector(prefix + "o_norm.weight", {dim}, InitialValues::kOnes);
-  Matrix(prefix + "o_proj.weight", hidden_, channels, branch_ / Root(channels));
+  Vector(prefix + "A_log", {1, 1, value_heads, 1}, InitialValues::kALog);
+  Vector(prefix + "dt_bias", {decays}, InitialValues::kDtBias);
+  Matrix(prefix + names.decay_down, rank, hidden_, from_hidden_);
+  Matrix(prefix + names.decay_up, decays, rank, 1.0 / Root(rank));
+  Matrix(prefix + "b_proj.weight", value_heads, hidden_, from_hidden_);
+  Matrix(prefix + names.gate_down, rank, hidden_, from_hidden_);
+  Matrix(prefix + names.gate_up, values, rank, 1.0 / Root(rank));
+  if (names.gate_bias != nullptr) {
+    tensors.push_back({{prefix + names.gate_bias, "F32", {values}}, InitialValues::kNormal, 0.1});
+  }
+  Vector(prefix + "o_norm.weight", {rank}, InitialValues::kOnes);
+  Matrix(prefix + "o_proj.weight", hidden_, values, branch_ / Root(values));
 }
 
 void Planner::LatentAttention(const std::string& prefix) {
@@ -200,13 +201,25 @@ std::vector<InitialTensor> PlanInitialTensors(const ModelConfig& config) {
   return std::move(planner.tensors);
 }
 
+uint64_t InitialStream(uint64_t seed, std::string_view name) {
+  uint64_t stream = Mix(seed + 0x9e3779b97f4a7c15u);
+  for (char c : name) stream = Mix(stream ^ static_cast<uint8_t>(c)) + 0x9e3779b97f4a7c15u;
+  return stream;
+}
+
 uint64_t TensorBytes(const TensorPlan& plan) {
   return ElementCount(plan.shape).value_or(0) * TensorElementBytes(plan.dtype);
 }
 
+uint64_t InitialTensorBytes(const ModelConfig& config) {
+  uint64_t bytes = 0;
+  for (const InitialTensor& tensor : PlanInitialTensors(config)) bytes += TensorBytes(tensor.plan);
+  return bytes;
+}
+
 std::vector<std::byte> InitialBytes(const InitialTensor& tensor, uint64_t seed, uint64_t first,
                                     uint64_t count) {
-  const uint64_t stream = StreamOf(seed, tensor.plan.name);
+  const uint64_t stream = InitialStream(seed, tensor.plan.name);
   const size_t element_bytes = TensorElementBytes(tensor.plan.dtype);
   std::vector<std::byte> bytes(count * element_bytes);
   for (uint64_t i = 0; i < count; ++i) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "worker/model/config.h"
@@ -29,6 +30,11 @@ struct InitialTensor {
 std::vector<InitialTensor> PlanInitialTensors(const ModelConfig& config);
 
 uint64_t TensorBytes(const TensorPlan& plan);
+// Of all of them.
+uint64_t InitialTensorBytes(const ModelConfig& config);
+
+// What a tensor's random numbers start from.
+uint64_t InitialStream(uint64_t seed, std::string_view name);
 
 // Bytes of values [first, first + count) of a tensor. A value depends on seed, the tensor's name
 // and its index only; random numbers come from a counter, and nothing but log and exp from the C

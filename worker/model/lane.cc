@@ -12,7 +12,29 @@ namespace {
 constexpr int64_t kRowAlignment = 16;  // 64 bytes of fp32: every scratch slice starts aligned
 constexpr int64_t kLaneRowsMax = int64_t{1} << 24;
 
+int64_t RowCapacity(const LaneSizes& sizes) {
+  return (sizes.rows_max + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
+}
+
+struct BufferBytes {
+  size_t rows;  // of the residual stream, and of its norm
+  size_t scratch;
+  size_t logits;
+};
+
+BufferBytes BytesOf(const LaneSizes& sizes, kernels::DType activation) {
+  const size_t column_bytes = static_cast<size_t>(RowCapacity(sizes)) * kernels::SizeOf(activation);
+  return {.rows = column_bytes * static_cast<size_t>(sizes.hidden),
+          .scratch = column_bytes * static_cast<size_t>(sizes.scratch_width),
+          .logits = static_cast<size_t>(kernels::kBlockTokens * sizes.vocabulary) * sizeof(float)};
+}
+
 }  // namespace
+
+size_t LaneBytes(const LaneSizes& sizes, kernels::DType activation) {
+  const BufferBytes bytes = BytesOf(sizes, activation);
+  return 2 * bytes.rows + bytes.scratch + bytes.logits;
+}
 
 absl::StatusOr<std::shared_ptr<Lane>> Lane::Create(kernels::Backend& backend, int threads,
                                                    const LaneSizes& sizes) {
@@ -23,27 +45,24 @@ absl::StatusOr<std::shared_ptr<Lane>> Lane::Create(kernels::Backend& backend, in
   std::shared_ptr<Lane> lane(new Lane);
   lane->sizes_ = sizes;
   lane->dtype_ = backend.activation_dtype();
-  lane->row_capacity_ = (sizes.rows_max + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
+  lane->row_capacity_ = RowCapacity(sizes);
   DELTAFILL_TRY(backend.NewOperators(threads, &lane->operators_));
 
-  const size_t row_bytes = static_cast<size_t>(lane->row_capacity_) * kernels::SizeOf(lane->dtype_);
+  const BufferBytes lane_bytes = BytesOf(sizes, lane->dtype_);
   const struct {
     DeviceBuffer* buffer;
     size_t bytes;
   } buffers[] = {
-      {&lane->hidden_, row_bytes * static_cast<size_t>(sizes.hidden)},
-      {&lane->normed_, row_bytes * static_cast<size_t>(sizes.hidden)},
-      {&lane->scratch_, row_bytes * static_cast<size_t>(sizes.scratch_width)},
-      {&lane->logits_,
-       static_cast<size_t>(kernels::kBlockTokens * sizes.vocabulary) * sizeof(float)},
+      {&lane->hidden_, lane_bytes.rows},
+      {&lane->normed_, lane_bytes.rows},
+      {&lane->scratch_, lane_bytes.scratch},
+      {&lane->logits_, lane_bytes.logits},
   };
-  size_t total_bytes = 0;
-  for (const auto& [buffer, bytes] : buffers) total_bytes += bytes;
   for (const auto& [buffer, bytes] : buffers) {
     auto allocated = DeviceBuffer::Allocate(backend, bytes);
     if (!allocated.ok()) {
       return absl::ResourceExhaustedError(absl::StrCat("a lane of ", sizes.rows_max, " rows needs ",
-                                                       total_bytes,
+                                                       LaneBytes(sizes, lane->dtype_),
                                                        " bytes: ", allocated.status().message()));
     }
     *buffer = std::move(*allocated);

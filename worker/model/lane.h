@@ -2,6 +2,7 @@
 #ifndef DELTAFILL_WORKER_MODEL_LANE_H_
 #define DELTAFILL_WORKER_MODEL_LANE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -30,6 +31,9 @@ struct LaneSizes {
   int64_t scratch_width = 0;  // the widest of the layers
   int64_t vocabulary = 0;
 };
+
+// Bytes of a lane's buffers; what its operators take beside them is the backend's.
+size_t LaneBytes(const LaneSizes& sizes, kernels::DType activation);
 
 class Lane {
  public:

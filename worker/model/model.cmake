@@ -8,6 +8,7 @@ target_link_libraries(deltafill_latent_cache
 # deltafill_model: config, weights and layers of a model in a backend's memory.
 add_library(deltafill_model STATIC
   model/checkpoint.cc
+  model/checkpoint_reader.cc
   model/config.cc
   model/config_fla_kda.cc
   model/config_hybrid.cc
@@ -24,17 +25,19 @@ add_library(deltafill_model STATIC
   model/inspect.cc
   model/kda_mixer.cc
   model/lane.cc
+  model/load_progress.cc
   model/mapped_file.cc
   model/mla_mixer.cc
   model/model.cc
+  model/model_sizes.cc
   model/moe_mlp.cc
   model/parallel_steps.cc
+  model/random_reader.cc
   model/safetensors.cc
   model/safetensors_writer.cc
   model/state_layout.cc
   model/strict_json.cc
-  model/tokenizer_file.cc
-  model/weight_reader.cc)
+  model/tokenizer_file.cc)
 target_link_libraries(deltafill_model
   PUBLIC deltafill_options deltafill_latent_cache deltafill_kernels deltafill_identity absl::status absl::statusor
          absl::strings absl::str_format

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "worker/model/boundary_port.h"
 #include "worker/model/config.h"
 #include "worker/model/latent_cache.h"
+#include "worker/model/load_progress.h"
 #include "worker/model/state_layout.h"
 #include "worker/model/tokenizer_file.h"
 
@@ -68,12 +70,21 @@ class Model {
                                   std::span<float> logits) = 0;
 };
 
-// Loads a Hugging Face model directory (config.json and safetensors). The directory may be
-// read-only. NOT_FOUND if config.json or the safetensors files are missing; INVALID_ARGUMENT naming
-// the key of config.json; DATA_LOSS naming file and tensor; UNIMPLEMENTED if
+struct LoadOptions {
+  // Weights from this seed by the rules of `model init`, and none of the directory's safetensors:
+  // for benchmarks. The fingerprint is no checkpoint's.
+  std::optional<uint64_t> random_seed;
+  LogLine log;  // progress; may be empty
+};
+
+// Loads a Hugging Face model directory (config.json and safetensors) into the backend's memory. The
+// directory may be read-only. The backend's numerics are settled when it returns. NOT_FOUND if
+// config.json or the safetensors files are missing; INVALID_ARGUMENT naming the key of config.json;
+// DATA_LOSS naming file and tensor; RESOURCE_EXHAUSTED if the weights do not fit; UNIMPLEMENTED if
 // the backend lacks what a layer needs.
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& directory,
-                                                 std::shared_ptr<kernels::Backend> backend);
+                                                 std::shared_ptr<kernels::Backend> backend,
+                                                 const LoadOptions& options = {});
 
 }  // namespace deltafill::worker
 

@@ -45,7 +45,7 @@ class MoeMlp final : public LayerMlp {
   }
 
  private:
-  absl::Status LoadExpert(const std::string& prefix, const WeightReader& reader,
+  absl::Status LoadExpert(const std::string& prefix, WeightReader& reader,
                           OwnedExpert* expert) const;
 
   kernels::MixtureShape shape_;
@@ -56,7 +56,7 @@ class MoeMlp final : public LayerMlp {
   std::unique_ptr<LayerMlp> shared_;             // nullptr: there are none
 };
 
-absl::Status MoeMlp::LoadExpert(const std::string& prefix, const WeightReader& reader,
+absl::Status MoeMlp::LoadExpert(const std::string& prefix, WeightReader& reader,
                                 OwnedExpert* expert) const {
   DELTAFILL_TRY_ASSIGN(gate_up, reader.Matrix({{prefix + "w1.weight", shape_.expert_width},
                                                {prefix + "w3.weight", shape_.expert_width}},
@@ -76,10 +76,12 @@ absl::Status MoeMlp::Load(int64_t shared_experts, const std::string& prefix, Wei
       bias, reader.Vector({{prefix + "gate.e_score_correction_bias", {shape_.experts}}}));
   correction_bias_ = std::move(bias);
   owned_.resize(static_cast<size_t>(shape_.experts));
-  DELTAFILL_TRY(RunParallelSteps(shape_.experts, [&](int64_t index) {
+  const auto load = [&](int64_t index) {
     return LoadExpert(absl::StrCat(prefix, "experts.", index, "."), reader,
                       &owned_[static_cast<size_t>(index)]);
-  }));
+  };
+  DELTAFILL_TRY(load(0));  // alone, as the first layer of a kind
+  DELTAFILL_TRY(RunParallelSteps(shape_.experts - 1, [&](int64_t step) { return load(step + 1); }));
   for (const OwnedExpert& expert : owned_) {
     experts_.push_back({.gate_up = expert.gate_up.get(), .down = expert.down.get()});
   }

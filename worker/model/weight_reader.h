@@ -1,4 +1,5 @@
-// Moves a checkpoint's tensors into a backend's memory, checking name, dtype and shape.
+// Where a model's weights come from while it is loaded: a checkpoint, a seed, or nothing but their
+// sizes.
 #ifndef DELTAFILL_WORKER_MODEL_WEIGHT_READER_H_
 #define DELTAFILL_WORKER_MODEL_WEIGHT_READER_H_
 
@@ -9,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/operators.h"
-#include "worker/model/checkpoint.h"
+#include "statestore/identity.h"
 #include "worker/model/device_buffer.h"
 
 namespace deltafill::worker {
@@ -27,36 +28,28 @@ struct VectorName {
   std::vector<int64_t> dims;
 };
 
-// Used while loading. Matrix, LatentProjection and Has may be called by several threads at once,
-// Vector by one. Every error is DATA_LOSS naming file and tensor, or the backend's own.
+// Thread-safe. Every error is DATA_LOSS naming the tensor and where it was looked for, or the
+// backend's own.
 class WeightReader {
  public:
-  // All outlive the reader. `operators` carries the copies.
-  WeightReader(const Checkpoint& checkpoint, kernels::Backend& backend,
-               kernels::Operators& operators)
-      : checkpoint_(checkpoint), backend_(backend), operators_(operators) {}
+  virtual ~WeightReader() = default;
 
   // Matrices [rows, columns] stacked into one weight, in order: several projections of the same
   // input become one product.
-  absl::StatusOr<std::unique_ptr<kernels::Weight>> Matrix(const std::vector<MatrixName>& parts,
-                                                          int64_t columns) const;
+  virtual absl::StatusOr<std::unique_ptr<kernels::Weight>> Matrix(
+      const std::vector<MatrixName>& parts, int64_t columns) = 0;
 
   // kv_b_proj [heads * (nope_dim + value_dim), rank] in the form that latent attention takes.
-  absl::StatusOr<std::unique_ptr<kernels::LatentProjection>> LatentProjection(
-      const std::string& name, const kernels::LatentShape& shape) const;
+  virtual absl::StatusOr<std::unique_ptr<kernels::LatentProjection>> LatentProjection(
+      const std::string& name, const kernels::LatentShape& shape) = 0;
 
   // One fp32 buffer of the named tensors one after the other.
-  absl::StatusOr<DeviceBuffer> Vector(const std::vector<VectorName>& parts);
+  virtual absl::StatusOr<DeviceBuffer> Vector(const std::vector<VectorName>& parts) = 0;
 
-  bool Has(const std::string& name) const { return checkpoint_.tensors().count(name) > 0; }
+  virtual bool Has(const std::string& name) const = 0;
 
- private:
-  absl::StatusOr<const CheckpointTensor*> GetChecked(const std::string& name,
-                                                     const std::vector<int64_t>& dims) const;
-
-  const Checkpoint& checkpoint_;
-  kernels::Backend& backend_;
-  kernels::Operators& operators_;
+  // Of the model whose weights these are; to be read when all have been.
+  virtual ModelFingerprint Fingerprint() const = 0;
 };
 
 }  // namespace deltafill::worker

@@ -25,6 +25,6 @@ target_link_libraries(deltafill_runtime
     absl::status absl::statusor
   PRIVATE proto_worker absl::strings Threads::Threads)
 
-# Loading a model directory needs the model and the CPU backend; the lanes work with any Model.
-add_library(deltafill_worker STATIC runtime/served_model.cc)
+# Loading a model directory needs the model; the lanes work with any Model.
+add_library(deltafill_worker STATIC runtime/memory_plan.cc runtime/served_model.cc)
 target_link_libraries(deltafill_worker PUBLIC deltafill_runtime deltafill_model deltafill_kernels)

@@ -1,8 +1,11 @@
+#include "worker/runtime/served_model.h"
+
 #include <filesystem>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "worker/model/model_directory.h"
 #include "worker/model/status_steps.h"
-#include "worker/runtime/worker.h"
 
 namespace deltafill::worker {
 namespace {
@@ -17,18 +20,36 @@ std::string LastComponent(const std::string& directory) {
   return path.filename().string();
 }
 
+// Of a device with memory of its own; the host's memory is only spoken of.
+absl::Status PlanAndCheck(const ServedModelSource& source, kernels::Backend& backend,
+                          const ServedModelUse& use, const LogLine& log) {
+  DELTAFILL_TRY_ASSIGN(config, ReadModelConfig(source.directory));
+  const DeviceMemory device{source.weight_dtype, backend.activation_dtype(),
+                            backend.is_host_memory()};
+  DELTAFILL_TRY_ASSIGN(plan, PlanMemory(config, device, use.memory, use.workers));
+  kernels::MemoryReport report;
+  const kernels::Status reported = backend.ReadMemory(&report);
+  if (log) log(absl::StrCat("memory: ", plan.ToString()));
+  if (reported.code() == kernels::StatusCode::kUnsupported) return absl::OkStatus();
+  DELTAFILL_TRY(reported);
+  return CheckMemory(plan, report);
+}
+
 }  // namespace
 
-absl::StatusOr<ServedModel> LoadServedModel(const std::string& directory,
-                                            const kernels::BackendOptions& backend_options,
-                                            const std::string& name) {
-  std::unique_ptr<kernels::Backend> backend;
-  DELTAFILL_TRY(kernels::NewCpuBackend(backend_options, &backend));
-  DELTAFILL_TRY_ASSIGN(tokenizer, ReadTokenizerFile(directory));
-  DELTAFILL_TRY_ASSIGN(model, LoadModel(directory, std::move(backend)));
+absl::StatusOr<ServedModel> LoadServedModel(const ServedModelSource& source,
+                                            std::shared_ptr<kernels::Backend> backend,
+                                            const ServedModelUse& use, const LogLine& log) {
+  DELTAFILL_TRY_ASSIGN(tokenizer, ReadTokenizerFile(source.directory));
+  DELTAFILL_TRY(PlanAndCheck(source, *backend, use, log));
+  DELTAFILL_TRY_ASSIGN(model, LoadModel(source.directory, std::move(backend),
+                                        {.random_seed = source.random_seed, .log = log}));
   ServedModel served;
   served.model = std::move(model);
-  served.name = name.empty() ? LastComponent(directory) : name;
+  served.name = source.name.empty() ? LastComponent(source.directory) : source.name;
+  if (source.random_seed.has_value()) {
+    absl::StrAppend(&served.name, "-random-", *source.random_seed);
+  }
   served.tokenizer = std::move(tokenizer);
   return served;
 }

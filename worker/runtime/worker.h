@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "statestore/store.h"
 #include "worker/exchange/mailbox_registry.h"
-#include "worker/model/model.h"
+#include "worker/runtime/served_model.h"
 #include "worker/runtime/worker_profile.h"
 
 namespace grpc {
@@ -20,19 +20,6 @@ class Channel;
 }
 
 namespace deltafill::worker {
-
-// A loaded model as workers offer it. Several workers of a process may share one.
-struct ServedModel {
-  std::shared_ptr<Model> model;
-  std::string name;         // what callers ask for
-  TokenizerFile tokenizer;  // kind "": token ids only
-};
-
-// Loads a model directory onto the CPU. name "": the directory's last component. Errors of
-// NewCpuBackend, LoadModel and ReadTokenizerFile.
-absl::StatusOr<ServedModel> LoadServedModel(const std::string& directory,
-                                            const kernels::BackendOptions& backend,
-                                            const std::string& name = "");
 
 struct WorkerSetup {
   std::string name;  // unique among the coordinator's workers

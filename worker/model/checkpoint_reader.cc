@@ -1,4 +1,4 @@
-#include "worker/model/weight_reader.h"
+#include "worker/model/checkpoint_reader.h"
 
 #include <bit>
 #include <cstddef>
@@ -75,7 +75,7 @@ struct StackedTensors {
 
 }  // namespace
 
-absl::StatusOr<const CheckpointTensor*> WeightReader::GetChecked(
+absl::StatusOr<const CheckpointTensor*> CheckpointReader::GetChecked(
     const std::string& name, const std::vector<int64_t>& dims) const {
   DELTAFILL_TRY_ASSIGN(tensor, checkpoint_.Get(name));
   const std::string place = absl::StrCat(tensor->file->path(), ": tensor '", name, "'");
@@ -91,8 +91,8 @@ absl::StatusOr<const CheckpointTensor*> WeightReader::GetChecked(
   return tensor;
 }
 
-absl::StatusOr<std::unique_ptr<kernels::Weight>> WeightReader::Matrix(
-    const std::vector<MatrixName>& parts, int64_t columns) const {
+absl::StatusOr<std::unique_ptr<kernels::Weight>> CheckpointReader::Matrix(
+    const std::vector<MatrixName>& parts, int64_t columns) {
   std::vector<const CheckpointTensor*> tensors;
   int64_t rows = 0;
   for (const MatrixName& part : parts) {
@@ -103,29 +103,28 @@ absl::StatusOr<std::unique_ptr<kernels::Weight>> WeightReader::Matrix(
   const StackedTensors stacked(tensors);
   std::unique_ptr<kernels::Weight> weight;
   DELTAFILL_TRY(backend_.NewWeight(stacked.host, stacked.dtype, rows, columns, &weight));
+  for (const CheckpointTensor* tensor : tensors) progress_.Add(tensor->bytes().size());
   return weight;
 }
 
-absl::StatusOr<std::unique_ptr<kernels::LatentProjection>> WeightReader::LatentProjection(
-    const std::string& name, const kernels::LatentShape& shape) const {
+absl::StatusOr<std::unique_ptr<kernels::LatentProjection>> CheckpointReader::LatentProjection(
+    const std::string& name, const kernels::LatentShape& shape) {
   DELTAFILL_TRY_ASSIGN(tensor, GetChecked(name, {shape.ProjectionRows(), shape.rank}));
   const StackedTensors stacked({tensor});
   std::unique_ptr<kernels::LatentProjection> projection;
   DELTAFILL_TRY(backend_.NewLatentProjection(stacked.host, stacked.dtype, shape, &projection));
+  progress_.Add(tensor->bytes().size());
   return projection;
 }
 
-absl::StatusOr<DeviceBuffer> WeightReader::Vector(const std::vector<VectorName>& parts) {
+absl::StatusOr<DeviceBuffer> CheckpointReader::Vector(const std::vector<VectorName>& parts) {
   std::vector<float> floats;
   for (const VectorName& part : parts) {
     DELTAFILL_TRY_ASSIGN(tensor, GetChecked(part.name, part.dims));
     AppendFloats(*tensor, *KernelDType(tensor->entry.dtype), &floats);
+    progress_.Add(tensor->bytes().size());
   }
-  const size_t bytes = floats.size() * sizeof(float);
-  DELTAFILL_TRY_ASSIGN(buffer, DeviceBuffer::Allocate(backend_, bytes));
-  DELTAFILL_TRY(operators_.CopyFromHost(buffer.get(), floats.data(), bytes));
-  DELTAFILL_TRY(operators_.Synchronize());
-  return std::move(buffer);
+  return vectors_.Upload(floats);
 }
 
 }  // namespace deltafill::worker

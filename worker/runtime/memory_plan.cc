@@ -1,0 +1,118 @@
+#include "worker/runtime/memory_plan.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/latent_attention.h"
+#include "worker/model/lane.h"
+#include "worker/model/model_sizes.h"
+#include "worker/model/state_layout.h"
+#include "worker/model/status_steps.h"
+
+namespace deltafill::worker {
+namespace {
+
+// cudaMalloc gives whole pages of 2 MiB, and parts of them for less than half of one.
+constexpr uint64_t kPageBytes = uint64_t{2} << 20;
+constexpr uint64_t kSmallBytes = 512;
+// Bounds of what a lane's operators work in, whatever the model: the slots of the delta rule
+// (kernels/cuda/plan.h, kWaveSlots) and the products' workspace.
+constexpr uint64_t kRuleScratchBytes = uint64_t{290} << 20;
+constexpr uint64_t kLatentParts = 2048;  // of a decoding step (kernels/cuda/latent_plan.h)
+// The device's own: code that is loaded when it is first used, and the lane that costs are measured
+// with at start.
+constexpr uint64_t kReserveBytes = uint64_t{512} << 20;
+
+uint64_t Allocated(uint64_t bytes, const DeviceMemory& device) {
+  if (device.is_host) return bytes;
+  const uint64_t piece = bytes < kPageBytes / 2 ? kSmallBytes : kPageBytes;
+  return (bytes + piece - 1) / piece * piece;
+}
+
+uint64_t WeightBytes(const ModelSizes& sizes, const DeviceMemory& device) {
+  uint64_t bytes = 0;
+  for (int64_t elements : sizes.matrices) {
+    bytes +=
+        Allocated(static_cast<uint64_t>(elements) * kernels::SizeOf(device.weight_dtype), device);
+  }
+  for (int64_t values : sizes.vectors) {
+    bytes += Allocated(static_cast<uint64_t>(values) * sizeof(float), device);
+  }
+  return bytes;
+}
+
+// Of one lane of `rows`: keys and values of a page of latents and the sums between pages, or the
+// parts' results of a step; the copies of a row for its experts.
+uint64_t OperatorBytes(const ModelConfig& config, int64_t rows) {
+  uint64_t bytes = kRuleScratchBytes;
+  if (config.HasLatentAttention()) {
+    const LatentAttentionConfig& latent = config.latent;
+    const int64_t expanded = kernels::kLatentPageTokens * latent.heads *
+                             (latent.nope_dim + latent.value_dim) * int64_t{2};
+    const int64_t sums = rows * latent.heads * (latent.value_dim + 2) * int64_t{4};
+    const int64_t parts =
+        static_cast<int64_t>(kLatentParts) * latent.heads * (latent.rank + 2) * int64_t{4};
+    bytes += static_cast<uint64_t>(expanded + sums + parts);
+  }
+  if (config.HasExperts()) {
+    const ExpertsConfig& experts = config.experts;
+    bytes += static_cast<uint64_t>(rows * experts.per_token *
+                                   (2 * config.hidden_size + 3 * experts.width) * int64_t{2});
+  }
+  return bytes;
+}
+
+double Gibibytes(uint64_t bytes) { return static_cast<double>(bytes) / (uint64_t{1} << 30); }
+
+}  // namespace
+
+std::string MemoryPlan::ToString() const {
+  std::string text;
+  for (const MemoryItem& item : items) {
+    absl::StrAppendFormat(&text, "%s%s %.2f GiB", text.empty() ? "" : ", ", item.name,
+                          Gibibytes(item.bytes));
+  }
+  absl::StrAppendFormat(&text, ": %.2f GiB", Gibibytes(total_bytes));
+  return text;
+}
+
+absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const DeviceMemory& device,
+                                      const WorkerMemory& worker, int workers) {
+  DELTAFILL_TRY_ASSIGN(sizes, MeasureModel(config));
+  const StateLayout layout = MakeStateLayout(config, device.activation_dtype);
+  const uint64_t count = static_cast<uint64_t>(workers);
+  const auto lane_bytes = [&](int64_t rows) {
+    LaneSizes lane = sizes.lane;
+    lane.rows_max = rows;
+    return count * LaneBytes(lane, device.activation_dtype);
+  };
+  const uint64_t states = CapturedStates(worker.capture_bytes_max, layout.bytes) + kRangeStates;
+  MemoryPlan plan;
+  plan.items = {
+      {"weights", WeightBytes(sizes, device)},
+      {"prefill", lane_bytes(worker.range_tokens_max)},
+      {"decoding", lane_bytes(worker.decode_rows_max)},
+      {"states", count * states * Allocated(layout.bytes, device)},
+      {"decoding states",
+       count * DecodeStates(worker.decode_batch_max) * Allocated(layout.bytes, device)},
+  };
+  if (config.HasLatentAttention()) {
+    plan.items.push_back({"latents", count * worker.latent_bytes_max});
+  }
+  if (!device.is_host) {
+    plan.items.push_back({"operators", count * (OperatorBytes(config, worker.range_tokens_max) +
+                                                OperatorBytes(config, worker.decode_rows_max))});
+    plan.items.push_back({"reserve", kReserveBytes});
+  }
+  for (const MemoryItem& item : plan.items) plan.total_bytes += item.bytes;
+  return plan;
+}
+
+absl::Status CheckMemory(const MemoryPlan& plan, const kernels::MemoryReport& report) {
+  if (plan.total_bytes <= report.free_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "the device has %.2f GiB, %.2f GiB of them free, and this does not fit: %s; a smaller "
+      "--range-tokens-max or --latent-budget takes less, and so do fewer --workers",
+      Gibibytes(report.total_bytes), Gibibytes(report.free_bytes), plan.ToString()));
+}
+
+}  // namespace deltafill::worker

@@ -1,0 +1,67 @@
+// What workers will take of a device's memory, computed before anything is allocated.
+#ifndef DELTAFILL_WORKER_RUNTIME_MEMORY_PLAN_H_
+#define DELTAFILL_WORKER_RUNTIME_MEMORY_PLAN_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/operators.h"
+#include "worker/model/config.h"
+
+namespace deltafill::worker {
+
+// Prefix states that a worker has room for: captured ones, what a range starts from and hands on;
+// of each decoding two, one more whose saving is under way, and a scratch.
+inline size_t CapturedStates(size_t capture_bytes_max, size_t state_bytes) {
+  return std::max<size_t>(capture_bytes_max / std::max<size_t>(state_bytes, 1), 2);
+}
+inline constexpr size_t kRangeStates = 2;
+inline size_t DecodeStates(int decode_batch_max) {
+  return 3 * static_cast<size_t>(decode_batch_max) + 1;
+}
+
+// As WorkerSetup has them.
+struct WorkerMemory {
+  int64_t range_tokens_max = 0;
+  int64_t decode_rows_max = 0;
+  int decode_batch_max = 0;
+  size_t capture_bytes_max = 0;
+  size_t latent_bytes_max = 0;  // counts for models with attention layers
+};
+
+// How a device keeps things.
+struct DeviceMemory {
+  kernels::DType weight_dtype = kernels::DType::kF32;
+  kernels::DType activation_dtype = kernels::DType::kF32;
+  // A device allocates in pieces, and its operators work in memory of their own.
+  bool is_host = true;
+};
+
+struct MemoryItem {
+  std::string name;
+  uint64_t bytes = 0;
+};
+
+struct MemoryPlan {
+  std::vector<MemoryItem> items;
+  uint64_t total_bytes = 0;
+
+  // "weights 2.59 GiB, prefill 0.31 GiB, ...: 4.12 GiB"
+  std::string ToString() const;
+};
+
+// Of `workers` workers that share one model on one device. Pure.
+absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const DeviceMemory& device,
+                                      const WorkerMemory& worker, int workers);
+
+// RESOURCE_EXHAUSTED with every item if the plan is over what is free.
+absl::Status CheckMemory(const MemoryPlan& plan, const kernels::MemoryReport& report);
+
+}  // namespace deltafill::worker
+
+#endif  // DELTAFILL_WORKER_RUNTIME_MEMORY_PLAN_H_
