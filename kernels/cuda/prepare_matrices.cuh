@@ -6,69 +6,36 @@
 
 namespace deltafill::kernels::cuda {
 
-// A pair of sub-blocks on or below the diagonal, rows and columns: a tile of A and one of P.
-struct SubBlockPair {
-  int row_sub, column_sub;
-};
-inline constexpr int kSubBlockPairs = kSubBlocks * (kSubBlocks + 1) / 2;
-
-__device__ __forceinline__ SubBlockPair PairAt(int index) {
-  const int row_sub = (index >= 1) + (index >= 3) + (index >= 6);
-  return {row_sub, index - row_sub * (row_sub + 1) / 2};
-}
-
-// The pairs of one warp: neighbours, which mostly share their rows.
-template <int K>
-struct WarpPairs {
-  static constexpr int kWarps = PrepareGroup<K>::kWarps;
-  static constexpr int kMost = (kSubBlockPairs + kWarps - 1) / kWarps;
-  int first, count;
-
-  explicit __device__ __forceinline__ WarpPairs(int warp)
-      : first(warp * kSubBlockPairs / kWarps),
-        count((warp + 1) * kSubBlockPairs / kWarps - first) {}
-};
-
-// Tiles [16, 16] of keys times keys (0) and queries times keys (1), with the decay between the two
-// rows. Both tiles of a pair read the columns' operand once.
-template <int K>
-__device__ __forceinline__ void DecayedProducts(const PrepareGroup<K>& group,
-                                                const WarpPairs<K>& pairs,
-                                                float (&acc)[WarpPairs<K>::kMost][2][2][4]) {
+// acc[16, 16] = rows of q or k in sub-block `row_sub` times the keys of sub-block `column_sub`,
+// with the decay between the two rows.
+// `apart`: at least one sub-block lies between them.
+template <int K, bool apart>
+__device__ __forceinline__ void DecayedProducts(const PrepareGroup<K>& group, bool queries,
+                                                int row_sub, int column_sub, float (&acc)[2][4]) {
   const PrepareShared<K>& s = *group.shared;
   constexpr int kStride = PrepareShared<K>::kRowStride;
   const int lane = group.lane();
-  const int row = lane & 15, column = (lane & 7) + ((lane >> 4) << 3);
-  const uint32_t keys = SharedAddress(s.k + row * kStride + (lane >> 4) * 8);
-  const uint32_t queries = SharedAddress(s.q + row * kStride + (lane >> 4) * 8);
+  const __nv_bfloat16* rows = queries ? s.q : s.k;
+  const __nv_bfloat16* columns = row_sub == column_sub ? s.n : s.f;
+  const uint32_t a_at =
+      SharedAddress(rows + (row_sub * kSubBlockRows + (lane & 15)) * kStride + (lane >> 4) * 8);
+  const int column = column_sub * kSubBlockRows + (lane & 7) + ((lane >> 4) << 3);
+  const uint32_t b_at = SharedAddress(columns + column * kStride + ((lane >> 3) & 1) * 8);
+  const uint32_t* between = s.between[row_sub - column_sub == 3 ? 2 : column_sub] + (lane & 3);
 #pragma unroll
-  for (int i = 0; i < WarpPairs<K>::kMost; ++i) {
-    if (i >= pairs.count) continue;
-    const SubBlockPair pair = PairAt(pairs.first + i);
-    const int rows_at = pair.row_sub * kSubBlockRows * kStride * 2;
-    const __nv_bfloat16* columns = pair.row_sub == pair.column_sub ? s.n : s.f;
-    const uint32_t b_at = SharedAddress(
-        columns + (pair.column_sub * kSubBlockRows + column) * kStride + ((lane >> 3) & 1) * 8);
-    const int apart = pair.row_sub - pair.column_sub;
-    const uint32_t* between = s.between[apart == 3 ? 2 : pair.column_sub] + (lane & 3);
-#pragma unroll
-    for (int step = 0; step < K / 16; ++step) {
-      uint32_t k[4], q[4], b[4];
-      LoadMatrix4(b_at + step * 32, b);
-      LoadMatrix4(keys + rows_at + step * 32, k);
-      LoadMatrix4(queries + rows_at + step * 32, q);
-      if (apart > 1) {
-        const uint32_t low = between[step * 8], high = between[step * 8 + 4];
-        b[0] = MultiplyBf16(b[0], low);
-        b[1] = MultiplyBf16(b[1], high);
-        b[2] = MultiplyBf16(b[2], low);
-        b[3] = MultiplyBf16(b[3], high);
-      }
-      MmaBf16(acc[i][0][0], k, b[0], b[1]);
-      MmaBf16(acc[i][0][1], k, b[2], b[3]);
-      MmaBf16(acc[i][1][0], q, b[0], b[1]);
-      MmaBf16(acc[i][1][1], q, b[2], b[3]);
+  for (int step = 0; step < K / 16; ++step) {
+    uint32_t a[4], b[4];
+    LoadMatrix4(a_at + step * 32, a);
+    LoadMatrix4(b_at + step * 32, b);
+    if (apart) {
+      const uint32_t low = between[step * 8], high = between[step * 8 + 4];
+      b[0] = MultiplyBf16(b[0], low);
+      b[1] = MultiplyBf16(b[1], high);
+      b[2] = MultiplyBf16(b[2], low);
+      b[3] = MultiplyBf16(b[3], high);
     }
+    MmaBf16(acc[0], a, b[0], b[1]);
+    MmaBf16(acc[1], a, b[2], b[3]);
   }
 }
 
@@ -107,16 +74,38 @@ __device__ __forceinline__ void StoreProducts(const PrepareGroup<K>& group, cons
 template <int K>
 __device__ __forceinline__ void IntraBlockMatrices(const PrepareGroup<K>& group,
                                                    const BlockTask& task) {
-  const WarpPairs<K> pairs(group.warp());
-  float acc[WarpPairs<K>::kMost][2][2][4] = {};
-  DecayedProducts<K>(group, pairs, acc);
+  constexpr int kLowerBlocks = kSubBlocks * (kSubBlocks + 1) / 2;
+  constexpr int kWarps = PrepareGroup<K>::kWarps;
+  constexpr int kRounds = (2 * kLowerBlocks + kWarps - 1) / kWarps;
+  float acc[kRounds][2][4] = {};
+  auto place = [](int index, bool& queries, int& row_sub, int& column_sub) {
+    queries = index >= kLowerBlocks;
+    column_sub = index - (queries ? kLowerBlocks : 0);
+    row_sub = (column_sub >= 1) + (column_sub >= 3) + (column_sub >= 6);
+    column_sub -= row_sub * (row_sub + 1) / 2;
+  };
+#pragma unroll
+  for (int round = 0; round < kRounds; ++round) {
+    const int index = round * kWarps + group.warp();
+    if (index >= 2 * kLowerBlocks) continue;
+    bool queries;
+    int row_sub, column_sub;
+    place(index, queries, row_sub, column_sub);
+    if (row_sub - column_sub > 1) {
+      DecayedProducts<K, true>(group, queries, row_sub, column_sub, acc[round]);
+    } else {
+      DecayedProducts<K, false>(group, queries, row_sub, column_sub, acc[round]);
+    }
+  }
   group.Sync();
 #pragma unroll
-  for (int i = 0; i < WarpPairs<K>::kMost; ++i) {
-    if (i >= pairs.count) continue;
-    const SubBlockPair pair = PairAt(pairs.first + i);
-    StoreProducts<K>(group, task, false, pair.row_sub, pair.column_sub, acc[i][0]);
-    StoreProducts<K>(group, task, true, pair.row_sub, pair.column_sub, acc[i][1]);
+  for (int round = 0; round < kRounds; ++round) {
+    const int index = round * kWarps + group.warp();
+    if (index >= 2 * kLowerBlocks) continue;
+    bool queries;
+    int row_sub, column_sub;
+    place(index, queries, row_sub, column_sub);
+    StoreProducts<K>(group, task, queries, row_sub, column_sub, acc[round]);
   }
 }
 
