@@ -33,7 +33,8 @@ bool WriteLogits(const std::string& path, const std::string& values) {
   return false;
 }
 
-Json DoneJson(const v1::PrefillDone& done, double elapsed_s) {
+// logits_s: until the last token's logits came; 0 if they were not asked for.
+Json DoneJson(const v1::PrefillDone& done, double elapsed_s, double logits_s) {
   Json checkpoints = Json::array();
   for (const auto& checkpoint : done.checkpoints()) {
     checkpoints.push_back({{"boundary", checkpoint.boundary()},
@@ -49,6 +50,7 @@ Json DoneJson(const v1::PrefillDone& done, double elapsed_s) {
           {"schedule", done.schedule()},
           {"attempts", done.attempts()},
           {"elapsed_s", elapsed_s},
+          {"logits_s", logits_s},
           {"checkpoints", std::move(checkpoints)},
           {"usage", ToJson(done.usage())},
           {"timings", ToJson(done.timings())}};
@@ -87,6 +89,9 @@ int RunPrefill(const PrefillOptions& options) {
   const std::optional<PromptContent> prompt = ReadPromptOrSay(options.prompt, true);
   if (!prompt) return 2;
   const auto started = std::chrono::steady_clock::now();
+  const auto elapsed_s = [started] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  };
   Connection connection(options.server);
   grpc::ClientContext context;
   if (!connection.Prepare(&context)) return 2;
@@ -94,6 +99,7 @@ int RunPrefill(const PrefillOptions& options) {
   v1::PrefillEvent event;
   v1::PrefillDone done;
   bool logits_written = true;
+  double logits_s = 0;
   {
     ProgressBar bar;
     while (stream->Read(&event)) {
@@ -104,6 +110,7 @@ int RunPrefill(const PrefillOptions& options) {
                  progress.eta_seconds());
       }
       if (event.has_logits()) {
+        logits_s = elapsed_s();
         logits_written = WriteLogits(options.logits_file, event.logits().values());
       }
       if (event.has_done()) done = event.done();
@@ -111,11 +118,10 @@ int RunPrefill(const PrefillOptions& options) {
   }
   const grpc::Status status = stream->Finish();
   if (!status.ok()) return connection.Fail(status);
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started;
   if (options.server.json) {
-    PrintJson(DoneJson(done, elapsed.count()));
+    PrintJson(DoneJson(done, elapsed_s(), logits_s));
   } else {
-    PrintDone(done, elapsed.count());
+    PrintDone(done, elapsed_s());
   }
   return logits_written ? 0 : 1;
 }

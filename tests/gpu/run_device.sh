@@ -12,37 +12,7 @@ steps=${*:-build tests sanitizer bench}
 build=${DELTAFILL_DEVICE_BUILD:-build/kernels-only}
 export DELTAFILL_TEST_GPU=required
 deadline=$((SECONDS + ${DELTAFILL_DEVICE_SECONDS:-530}))
-failures=0
-: >"$out/summary.txt"
-
-say() { echo "$*" | tee -a "$out/summary.txt"; }
-
-# check LOG SECONDS NAME COMMAND...: runs a command and adds its line to the summary.
-check() {
-  local log=$out/$1.log limit=$2 name=$3 left status start=$SECONDS
-  shift 3
-  left=$((deadline - SECONDS))
-  if ((left < 5)); then
-    say "LEFT OUT $name: no time left"
-    failures=$((failures + 1))
-    return
-  fi
-  printf '\n===== %s: %s\n' "$name" "$*" >>"$log"
-  local mark
-  mark=$(wc -l <"$log")
-  timeout -k 5 "$((limit < left ? limit : left))" "$@" >>"$log" 2>&1
-  status=$?
-  local counts
-  counts=$(tail -n "+$mark" "$log" | grep -oE '^\[  (PASSED|SKIPPED|FAILED)  ?\] [0-9]+ test' |
-    tr -s ' ' | sort -u | paste -sd' ' -)
-  if ((status != 0)) || [[ $counts == *SKIPPED* ]]; then
-    failures=$((failures + 1))
-    say "FAILED $name: status $status, $((SECONDS - start)) s $counts"
-    tail -n "+$mark" "$log" | grep -E 'FAILED|Failure|rror' | head -8 >>"$out/summary.txt"
-  else
-    say "ok $name: $((SECONDS - start)) s $counts"
-  fi
-}
+. tests/gpu/device_checks.sh
 
 bench() { check bench "$@"; }
 tool() { # tool NAME TOOL TEST FILTER
@@ -87,9 +57,7 @@ run_bench() {
   grep -hE '^(prefill|decode|memory|weights|numerics)' "$out/bench.log" >>"$out/summary.txt"
 }
 
-nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv,noheader \
-  >>"$out/summary.txt" 2>&1
-git log -1 --format='commit %h' >>"$out/summary.txt" 2>&1
+say_machine
 for step in $steps; do "run_$step"; done
 say "$failures failures, $SECONDS s"
 ((failures == 0))

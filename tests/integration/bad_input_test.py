@@ -12,7 +12,7 @@ class BadInput(service.ServiceTest):
         import pathlib
         import tempfile
         cls.home = pathlib.Path(tempfile.mkdtemp(prefix="bad-input", dir=service.WORK))
-        cls.client = service.Service(cls.home)
+        cls.client = service.Service(cls.home, *service.SHORT_RANGES)
         cls.vocabulary = cls.client.call("status")["models"][0]["vocabulary"]
 
     @classmethod
@@ -82,7 +82,7 @@ class BadInput(service.ServiceTest):
 
     def test_a_full_queue_is_refused(self):
         with service.Service(self.folder / "narrow", "--prompts-running-max", 1,
-                             "--prompts-queued-max", 1) as client:
+                             "--prompts-queued-max", 1, *service.SHORT_RANGES) as client:
             tokens = service.some_tokens(400_000, seed=3)
 
             def call():

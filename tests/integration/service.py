@@ -1,7 +1,7 @@
 """Starts deltafill processes and calls the command line, for the integration tests.
 
 DELTAFILL_BIN names the binary, DELTAFILL_WORK a folder that may be written, DELTAFILL_TEST_DEVICE a
---device for every service and worker. Everything started here
+--device for every service and worker, DELTAFILL_TEST_LOGS a folder that their logs are kept in. Everything started here
 is stopped when the Service or Roles object is closed.
 """
 import json
@@ -25,6 +25,10 @@ START_SECONDS_MAX = 120
 # Where every service and worker computes: "" for the default.
 DEVICE = os.environ.get("DELTAFILL_TEST_DEVICE", "")
 DEVICE_FLAGS = ("--device", DEVICE) if DEVICE else ()
+# For prompts that must still run when a test interferes, however fast the device is.
+SHORT_RANGES = ("--range-tokens", 64) if DEVICE not in ("", "cpu") else ()
+# Where the processes' logs are kept; "": nowhere.
+LOGS = os.environ.get("DELTAFILL_TEST_LOGS", "")
 
 
 class CallFailed(Exception):
@@ -226,6 +230,15 @@ class ServiceTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix=self.id().split(".")[-1], dir=WORK))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.addCleanup(self.keep_logs)
+
+    def keep_logs(self):
+        for log in sorted(self.folder.rglob("*.log")) if LOGS else ():
+            if "store" in log.parts:  # the store's own files
+                continue
+            kept = pathlib.Path(LOGS) / self.id() / log.relative_to(self.folder)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(log, kept)
 
     def assert_fails(self, status, text, call, *arguments, **options):
         with self.assertRaises(CallFailed) as caught:

@@ -40,7 +40,7 @@ class WorkerLoss(service.ServiceTest):
             result = client.prefill(tokens, logits=True)
             expected = (result["logits"], client.fetch(result["state"]))
         with service.Roles(self.folder / "lossy", "--recovery-interval-s", "0.5",
-                           workers=3) as client:
+                           *service.SHORT_RANGES, workers=3) as client:
             thread, box = self.prefill_in_background(client, tokens, "--checkpoint-at", "100000")
             self.kill_a_busy_worker(client)
             thread.join(300)
@@ -53,7 +53,7 @@ class WorkerLoss(service.ServiceTest):
 
     def test_without_workers_a_prompt_is_unavailable(self):
         tokens = service.some_tokens(LENGTH, seed=12)
-        with service.Roles(self.folder / "none", workers=1) as client:
+        with service.Roles(self.folder / "none", *service.SHORT_RANGES, workers=1) as client:
             thread, box = self.prefill_in_background(client, tokens)
             self.kill_a_busy_worker(client)
             thread.join(120)

@@ -61,18 +61,21 @@ uint64_t OperatorBytes(const ModelConfig& config, int64_t rows) {
   return bytes;
 }
 
-double Gibibytes(uint64_t bytes) { return static_cast<double>(bytes) / (uint64_t{1} << 30); }
+std::string Size(uint64_t bytes) {
+  constexpr double kMebibyte = 1 << 20;
+  const double mebibytes = static_cast<double>(bytes) / kMebibyte;
+  return mebibytes < 1024 ? absl::StrFormat("%.1f MiB", mebibytes)
+                          : absl::StrFormat("%.2f GiB", mebibytes / 1024);
+}
 
 }  // namespace
 
 std::string MemoryPlan::ToString() const {
   std::string text;
   for (const MemoryItem& item : items) {
-    absl::StrAppendFormat(&text, "%s%s %.2f GiB", text.empty() ? "" : ", ", item.name,
-                          Gibibytes(item.bytes));
+    absl::StrAppend(&text, text.empty() ? "" : ", ", item.name, " ", Size(item.bytes));
   }
-  absl::StrAppendFormat(&text, ": %.2f GiB", Gibibytes(total_bytes));
-  return text;
+  return absl::StrCat(text, ": ", Size(total_bytes));
 }
 
 absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const DeviceMemory& device,
@@ -109,10 +112,11 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const DeviceMem
 
 absl::Status CheckMemory(const MemoryPlan& plan, const kernels::MemoryReport& report) {
   if (plan.total_bytes <= report.free_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "the device has %.2f GiB, %.2f GiB of them free, and this does not fit: %s; a smaller "
-      "--range-tokens-max or --latent-budget takes less, and so do fewer --workers",
-      Gibibytes(report.total_bytes), Gibibytes(report.free_bytes), plan.ToString()));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the device has ", Size(report.total_bytes), ", ", Size(report.free_bytes),
+                   " of them free, and this does not fit: ", plan.ToString(),
+                   "; a smaller --range-tokens-max or --latent-budget takes less, and so do fewer "
+                   "--workers"));
 }
 
 }  // namespace deltafill::worker

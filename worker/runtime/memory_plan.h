@@ -51,7 +51,7 @@ struct MemoryPlan {
   std::vector<MemoryItem> items;
   uint64_t total_bytes = 0;
 
-  // "weights 2.59 GiB, prefill 0.31 GiB, ...: 4.12 GiB"
+  // "weights 2.59 GiB, prefill 328.0 MiB, ...: 4.12 GiB"
   std::string ToString() const;
 };
 

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""A whole service with random weights: a long prompt cold, resumed with 1,000 tokens more, decoded.
+
+Usage: DELTAFILL_BIN=... [DELTAFILL_TEST_DEVICE=cuda] service_bench.py PRESET TOKENS WORKERSxRANGE...
+One service for each WORKERSxRANGE (workers, and --range-tokens-max). Prints a Markdown table on
+standard output and the services' own lines about memory and loading on standard error.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "integration"))
+import service  # noqa: E402
+
+MORE = 1000
+DECODED = (64, 576)
+AT_ONCE = 16
+
+
+class DeviceMemory:
+    """The most that the card had in use, as nvidia-smi says; None without one."""
+
+    def __init__(self):
+        self.peak = None
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+        self.thread.start()
+
+    def watch(self):
+        command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+        while not self.stopped.wait(0.1):
+            try:
+                used = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            except (OSError, subprocess.CalledProcessError):
+                return
+            self.peak = max(self.peak or 0, max(int(line) for line in used.split()))
+
+    def stop(self):
+        self.stopped.set()
+        self.thread.join()
+        return "-" if self.peak is None else f"{self.peak / 1024:.1f}"
+
+
+def vocabulary_of(model):
+    return int(json.loads((model / "config.json").read_text())["vocab_size"])
+
+
+def decode_rate(client, state):
+    """Tokens a second of one decoding, starting left out."""
+    seconds = [client.decode("--state", state, "--max-tokens", count, "--ignore-eos")["elapsed_s"]
+               for count in DECODED]
+    return (DECODED[1] - DECODED[0]) / (seconds[1] - seconds[0])
+
+
+def decode_rate_at_once(client, state):
+    """Of several decodings of one worker together, starting included."""
+
+    def call(number):
+        client.decode("--state", state, "--max-tokens", DECODED[1], "--ignore-eos", "--temperature",
+                      1, "--seed", number)
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(AT_ONCE)]
+    started = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return AT_ONCE * DECODED[1] / (time.monotonic() - started)
+
+
+def measure(folder, model, tokens, workers, range_tokens):
+    memory = DeviceMemory()
+    started = time.monotonic()
+    with service.Service(folder, "--random-weights", 1, "--range-tokens-max", range_tokens,
+                         workers=workers, model=model) as client:
+        start_s = time.monotonic() - started
+        client.prefill(tokens[:4 * range_tokens], "--no-resume", "--tenant", "warm")
+        cold = client.prefill(tokens[:-MORE], logits=True)
+        resumed = client.prefill(tokens, logits=True)
+        alone = decode_rate(client, resumed["state"])
+        together = decode_rate_at_once(client, resumed["state"])
+    for line in pathlib.Path(client.process.log).read_text().splitlines():
+        if any(word in line for word in ("memory: ", "weights: ", "ready: ", "error", "warning")):
+            print(line, file=sys.stderr)
+    prefill_s = cold["timings"]["prefill_s"]
+    return (f"| {workers} | {range_tokens:,} | {start_s:.1f} | {cold['elapsed_s']:.3f} "
+            f"| {cold['logits_s']:.3f} | {cold['tokens'] / prefill_s:,.0f} "
+            f"| {resumed['cached_tokens']:,} | {resumed['logits_s']:.3f} "
+            f"| {cold['logits_s'] / resumed['logits_s']:.0f} | {alone:,.0f} | {together:,.0f} "
+            f"| {memory.stop()} |")
+
+
+def main():
+    preset, count = sys.argv[1], int(sys.argv[2])
+    with tempfile.TemporaryDirectory(dir=service.WORK) as folder:
+        model = pathlib.Path(folder) / preset
+        service.run("model", "init", "--preset", preset, "--config-only", "--out", model)
+        tokens = service.some_tokens(count + MORE, seed=31, vocabulary=vocabulary_of(model))
+        print(f"{preset}, {count:,} tokens cold and {MORE:,} more resumed; seconds as the client sees "
+              f"them; decoding from the state of all of them, greedy, and {AT_ONCE} at once\n")
+        print("| workers | range | start s | cold s | cold logits s | cold tokens/s | cached "
+              "| resumed logits s | faster | decode tokens/s | at once tokens/s | peak GiB |")
+        print("|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
+        for number, case in enumerate(sys.argv[3:]):
+            workers, range_tokens = map(int, case.split("x"))
+            print(measure(f"{folder}/{number}", model, tokens, workers, range_tokens), flush=True)
+
+
+if __name__ == "__main__":
+    main()
