@@ -142,6 +142,7 @@ int RunServe(const ServeOptions& options) {
   if (!workers.ok()) return FailRole("workers", workers.status());
   const absl::Status attached = WaitAttached(*workers);
   if (!attached.ok()) return FailRole("workers", attached);
+  for (const worker::WorkerSetup& setup : *setups) LogMemoryUse(setup);
   auto front = coordinator::StartFrontServer({options.port.listen, *std::move(resolver), tls},
                                              **store, *(*scheduling)->engine());
   if (!front.ok()) return FailRole("--listen", front.status());

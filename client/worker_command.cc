@@ -57,9 +57,9 @@ int RunWorker(const WorkerOptions& options) {
   setup->coordinator = worker::ConnectCoordinator(options.coordinator_address);
   setup->exchange_listen = options.listen;
   setup->exchange_advertise_host = options.advertise;
-  absl::StatusOr<std::unique_ptr<worker::Worker>> running =
-      worker::Worker::Start(*std::move(setup));
+  absl::StatusOr<std::unique_ptr<worker::Worker>> running = worker::Worker::Start(*setup);
   if (!running.ok()) return FailRole("worker", running.status());
+  LogMemoryUse(*setup);
   coordinator::LogNotice(absl::StrCat("worker ", (*running)->profile().name, ", peers reach it at ",
                                       (*running)->profile().exchange_address));
   EndWhenFinished(running->get());

@@ -50,4 +50,10 @@ absl::Status LoadOnto(const Device& device, const ComputeOptions& options, int w
   return absl::OkStatus();
 }
 
+void LogMemoryUse(const worker::WorkerSetup& setup) {
+  kernels::MemoryReport report;
+  if (!setup.served.model->backend().ReadMemory(&report).ok()) return;
+  setup.log(absl::StrCat("memory: ", worker::DescribeUse(report), ", ", setup.device));
+}
+
 }  // namespace deltafill::client

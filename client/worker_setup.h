@@ -19,6 +19,9 @@ absl::StatusOr<worker::WorkerSetup> NewWorkerSetup(const ComputeOptions& options
 absl::Status LoadOnto(const Device& device, const ComputeOptions& options, int workers,
                       worker::WorkerSetup* setup);
 
+// To the setup's log, what its device's memory is used for by then; nothing of a CPU.
+void LogMemoryUse(const worker::WorkerSetup& setup);
+
 }  // namespace deltafill::client
 
 #endif  // DELTAFILL_CLIENT_WORKER_SETUP_H_

@@ -3,10 +3,12 @@
 #define DELTAFILL_TESTS_WORKER_WATCHED_BACKEND_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/operators.h"
@@ -47,6 +49,7 @@ class WatchedBackend final : public kernels::Backend {
         random.UniformVector(out_features * in_features, -limit, limit);
     const std::lock_guard<std::mutex> lock(mutex_);
     random_seeds.insert(seed);
+    first_seeds.emplace(std::make_pair(out_features, in_features), seed);
     ++random_weights;
     return cpu_->NewWeight(values.data(), kernels::DType::kF32, out_features, in_features, out);
   }
@@ -61,6 +64,7 @@ class WatchedBackend final : public kernels::Backend {
   int host_weights = 0;
   int random_weights = 0;
   std::set<uint64_t> random_seeds;
+  std::map<std::pair<int64_t, int64_t>, uint64_t> first_seeds;  // of the shapes
 
  private:
   const std::shared_ptr<kernels::Backend> cpu_ = MakeCpuBackend();

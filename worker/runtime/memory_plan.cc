@@ -119,4 +119,9 @@ absl::Status CheckMemory(const MemoryPlan& plan, const kernels::MemoryReport& re
                    "--workers"));
 }
 
+std::string DescribeUse(const kernels::MemoryReport& report) {
+  return absl::StrCat(Size(report.total_bytes - report.free_bytes), " of ",
+                      Size(report.total_bytes), " in use");
+}
+
 }  // namespace deltafill::worker

@@ -62,6 +62,9 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const DeviceMem
 // RESOURCE_EXHAUSTED with every item if the plan is over what is free.
 absl::Status CheckMemory(const MemoryPlan& plan, const kernels::MemoryReport& report);
 
+// "4.93 GiB of 139.80 GiB in use": by everybody who uses the device.
+std::string DescribeUse(const kernels::MemoryReport& report);
+
 }  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_MEMORY_PLAN_H_
