@@ -106,6 +106,15 @@ class Recording {
   virtual ~Recording() = default;
 };
 
+// A point of a lane's work: reached when all that was issued before it is done.
+class LanePoint {
+ public:
+  virtual ~LanePoint() = default;
+  // Blocks the calling thread, which may be any, until the point is reached; the work's error if it
+  // is known by then.
+  virtual Status Wait() = 0;
+};
+
 class Operators {
  public:
   virtual ~Operators() = default;
@@ -129,6 +138,14 @@ class Operators {
 
   // Waits for all issued work and returns its first error.
   virtual Status Synchronize() = 0;
+
+  // Marks the point that the issued calls have got to. `point` is made if it is empty; a point of
+  // this lane that nobody waits for is set anew. May be destroyed before it is reached.
+  virtual Status Mark(std::unique_ptr<LanePoint>* point) = 0;
+
+  // Within the backend's memory, ordered with the lane; does not overlap. On GPUs either end may
+  // also be memory of another device that this process has a backend for.
+  virtual Status Copy(void* to, const void* from, size_t bytes) = 0;
 
   // Copies between host and this backend's memory, ordered with the lane; host memory must stay
   // valid until Synchronize.

@@ -28,6 +28,8 @@ class CpuOperators final : public Operators {
   Status MixtureOfExperts(const MixtureParams& params) override;
   Status DeltaRuleStep(const DeltaRuleStepParams& params) override;
   Status Synchronize() override { return {}; }
+  Status Mark(std::unique_ptr<LanePoint>* point) override;
+  Status Copy(void* to, const void* from, size_t bytes) override;
   Status CopyFromHost(void* to, const void* host_from, size_t bytes) override;
   Status CopyToHost(void* host_to, const void* from, size_t bytes) override;
   Status FillZero(void* to, size_t bytes) override;

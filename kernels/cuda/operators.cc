@@ -12,6 +12,26 @@
 namespace deltafill::kernels::cuda {
 namespace {
 
+class CudaPoint final : public LanePoint {
+ public:
+  ~CudaPoint() override {
+    if (event_ != nullptr) (void)cudaEventDestroy(event_);
+  }
+  Status Record(cudaStream_t stream) {
+    if (event_ == nullptr) {
+      // Who waits sleeps: there is a thread a lane, and other lanes need the cores.
+      const unsigned flags = cudaEventDisableTiming | cudaEventBlockingSync;
+      const cudaError_t created = cudaEventCreateWithFlags(&event_, flags);
+      if (Status s = FromCuda(created, "cudaEventCreate"); !s.ok()) return s;
+    }
+    return FromCuda(cudaEventRecord(event_, stream), "cudaEventRecord");
+  }
+  Status Wait() override { return FromCuda(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 Status Unsupported(const char* what) {
   return {StatusCode::kUnsupported, std::string(what) + ": the CUDA backend does not have it"};
 }
@@ -122,6 +142,27 @@ Status CudaOperators::Synchronize() {
   if (Status s = RefuseInRecording("Synchronize"); !s.ok()) return s;
   failure_ = stream_.Synchronize();
   return failure_;
+}
+
+Status CudaOperators::Mark(std::unique_ptr<LanePoint>* point) {
+  if (Status s = Enter(); !s.ok()) return s;
+  if (Status s = RefuseInRecording("Mark"); !s.ok()) return s;
+  auto* marked = dynamic_cast<CudaPoint*>(point->get());
+  if (marked == nullptr) {
+    if (*point != nullptr) return InvalidArgument("point: was not made by a CUDA backend");
+    auto made = std::make_unique<CudaPoint>();
+    marked = made.get();
+    *point = std::move(made);
+  }
+  return marked->Record(stream_.get());
+}
+
+Status CudaOperators::Copy(void* to, const void* from, size_t bytes) {
+  if (Status s = Enter(); !s.ok()) return s;
+  if (Status s = CheckCopy(to, from, bytes); !s.ok()) return s;
+  if (bytes == 0) return {};
+  return FromCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.get()),
+                  "cudaMemcpyAsync within the device");
 }
 
 Status CudaOperators::CopyFromHost(void* to, const void* host_from, size_t bytes) {

@@ -52,6 +52,8 @@ class CudaOperators final : public Operators {
   Status DeltaRuleStep(const DeltaRuleStepParams& params) override;
   Status LatentStep(const LatentStepParams& params) override;
   Status Synchronize() override;
+  Status Mark(std::unique_ptr<LanePoint>* point) override;
+  Status Copy(void* to, const void* from, size_t bytes) override;
   Status CopyFromHost(void* to, const void* host_from, size_t bytes) override;
   Status CopyToHost(void* host_to, const void* from, size_t bytes) override;
   Status FillZero(void* to, size_t bytes) override;

@@ -65,6 +65,10 @@ class TimedOperators final : public kernels::Operators {
     return Time("latent step", [&] { return lane_->LatentStep(p); });
   }
   Status Synchronize() override { return lane_->Synchronize(); }
+  Status Mark(std::unique_ptr<kernels::LanePoint>* point) override { return lane_->Mark(point); }
+  Status Copy(void* to, const void* from, size_t bytes) override {
+    return Time("copy on the device", [&] { return lane_->Copy(to, from, bytes); });
+  }
   Status CopyFromHost(void* to, const void* from, size_t bytes) override {
     return Time("copy to the device", [&] { return lane_->CopyFromHost(to, from, bytes); });
   }

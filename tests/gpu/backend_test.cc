@@ -1,7 +1,9 @@
 // The CUDA backend's life: memory, lanes and weights come and go, errors name what is wrong.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <thread>
 
 #include "tests/gpu/backend_fixture.h"
@@ -90,6 +92,26 @@ TEST_F(BackendTest, PinnedCopiesAreOrderedWithTheLane) {
     const uint8_t expected = i >= 5 && i < 12 ? 0 : from[i];
     ASSERT_EQ(from[kBytes + i], expected) << i;
   }
+  backend_->FreeHost(host);
+}
+
+TEST_F(BackendTest, MarkedPointsAreReachedAfterWhatWasIssuedBefore) {
+  constexpr size_t kBytes = 64 << 20;
+  void* host = nullptr;
+  Must(backend_->AllocateHost(kBytes, &host));
+  auto* const back = static_cast<uint8_t*>(host);
+  const BackendBuffer first(backend_, kBytes), second(backend_, kBytes);
+  std::unique_ptr<kernels::LanePoint> point;
+  for (uint8_t round = 0; round < 3; ++round) {
+    std::memset(back, 0xEE, kBytes);
+    Must(lane_->FillZero(first.as<void>(), kBytes));
+    Must(lane_->Copy(second.as<void>(), first.as<void>(), kBytes));
+    Must(lane_->CopyToHost(back, second.as<void>(), kBytes));
+    Must(lane_->Mark(&point));
+    Must(point->Wait());
+    EXPECT_EQ(std::count(back, back + kBytes, 0), static_cast<std::ptrdiff_t>(kBytes));
+  }
+  EXPECT_EQ(lane_->Copy(nullptr, first.as<void>(), 1).code(), StatusCode::kInvalidArgument);
   backend_->FreeHost(host);
 }
 

@@ -73,6 +73,14 @@ TEST_F(CpuBackendTest, MemoryIsAlignedAndCopied) {
   ASSERT_STATUS_OK(lane->CopyToHost(back, buffer, 16));
   ASSERT_STATUS_OK(lane->Synchronize());
   EXPECT_EQ(std::memcmp(back, "\0\0\0\000456789abcdef", 16), 0);
+  ASSERT_STATUS_OK(lane->Copy(back, static_cast<char*>(buffer) + 4, 6));
+  EXPECT_EQ(std::memcmp(back, "456789", 6), 0);
+  std::unique_ptr<LanePoint> point;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_STATUS_OK(lane->Mark(&point));
+    ASSERT_STATUS_OK(point->Wait());
+  }
+  ExpectInvalid(lane->Copy(back, nullptr, 1), "from: ");
   ExpectInvalid(lane->CopyFromHost(nullptr, back, 1), "to: ");
   ExpectInvalid(lane->CopyToHost(back, nullptr, 1), "from: ");
   ExpectInvalid(lane->FillZero(nullptr, 1), "to: ");

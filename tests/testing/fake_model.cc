@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <thread>
 
+#include "worker/model/lane.h"
 #include "worker/model/status_steps.h"
 
 namespace deltafill::test {
@@ -28,17 +30,20 @@ uint64_t Mix(uint64_t a, uint64_t b) {
 
 float* LatentAt(const kernels::LatentSequence& sequence, int64_t token) {
   const int64_t page = token / kernels::kLatentPageTokens;
-  return static_cast<float*>(sequence.pages[static_cast<size_t>(page)]) +
+  return static_cast<float*>(BehindAddress(sequence.pages[static_cast<size_t>(page)])) +
          (token % kernels::kLatentPageTokens) * kFakeLatentWidth;
 }
 
 class HostBackend : public kernels::Backend {
  public:
+  HostBackend() {
+    if (!kernels::NewCpuBackend({}, &cpu_).ok()) std::abort();
+  }
   const std::string& numerics() const override { return numerics_; }
   kernels::DType activation_dtype() const override { return kernels::DType::kF32; }
   bool is_host_memory() const override { return true; }
-  kernels::Status NewOperators(int, std::unique_ptr<kernels::Operators>*) override {
-    return {kernels::StatusCode::kUnsupported, "the fake backend has no operators"};
+  kernels::Status NewOperators(int, std::unique_ptr<kernels::Operators>* out) override {
+    return cpu_->NewOperators(1, out);
   }
   kernels::Status Allocate(size_t bytes, void** out) override {
     *out = ::operator new(std::max<size_t>(bytes, 1), std::align_val_t(64));
@@ -57,6 +62,7 @@ class HostBackend : public kernels::Backend {
 
  private:
   const std::string numerics_ = "fake/block64/v1";
+  std::unique_ptr<kernels::Backend> cpu_;
 };
 
 }  // namespace
@@ -64,7 +70,7 @@ class HostBackend : public kernels::Backend {
 struct FakeModel::FakeLane {
   int64_t rows_max = 0;
   std::atomic<bool> busy{false};
-  std::vector<uint64_t> last_rows;
+  std::vector<Rows> last_rows;
 };
 
 // One layer's boundary state, read and written in place.
@@ -74,7 +80,12 @@ struct FakeModel::LayerState {
 };
 
 FakeModel::FakeModel(FakeModelOptions options)
-    : options_(std::move(options)), backend_(std::make_unique<HostBackend>()) {
+    : options_(std::move(options)), host_backend_(std::make_unique<HostBackend>()) {
+  if (options_.on_device) {
+    backend_ = NewFakeDevice();
+  } else {
+    backend_ = std::make_unique<HostBackend>();
+  }
   config_.model_type = "fake";
   config_.vocab_size = options_.vocabulary;
   config_.layers.resize(options_.layers);
@@ -97,12 +108,18 @@ FakeModel::FakeModel(FakeModelOptions options)
 
 FakeModel::~FakeModel() = default;
 
-FakeModel::FakeLane& FakeModel::Cast(Lane& lane) { return reinterpret_cast<FakeLane&>(lane); }
+FakeModel::FakeLane& FakeModel::Of(Lane& lane) {
+  std::lock_guard lock(mutex_);
+  return *lanes_.at(&lane);
+}
 
-absl::StatusOr<std::shared_ptr<Lane>> FakeModel::NewLane(int, int64_t rows_max) {
-  auto lane = std::make_shared<FakeLane>();
-  lane->rows_max = rows_max;
-  return std::shared_ptr<Lane>(lane, reinterpret_cast<Lane*>(lane.get()));
+absl::StatusOr<std::shared_ptr<Lane>> FakeModel::NewLane(int threads, int64_t rows_max) {
+  DELTAFILL_TRY_ASSIGN(lane, Lane::Create(*backend_, threads, {rows_max, 1, 1, 1}));
+  auto fake = std::make_unique<FakeLane>();
+  fake->rows_max = rows_max;
+  std::lock_guard lock(mutex_);
+  lanes_[lane.get()] = std::move(fake);
+  return lane;
 }
 
 // Rows are the layer's inputs and become its outputs. Every value of the state depends on all
@@ -158,77 +175,112 @@ void FakeModel::Attend(std::span<uint64_t> rows, const kernels::LatentSequence& 
   }
 }
 
-absl::Status FakeModel::RunAttention(const RangeWork& range, std::span<uint64_t> rows,
-                                     uint32_t layer) const {
+absl::Status FakeModel::RunAttention(kernels::Operators& lane, const RangeWork& range,
+                                     const Rows& rows, uint32_t layer) const {
   DELTAFILL_TRY_ASSIGN(sequence, range.port->Latents(layer));
-  WriteLatents(rows, layer, 0, sequence);
+  const std::vector<void*> pages(sequence.pages.begin(), sequence.pages.end());
+  const int64_t first_token = sequence.first_token;
+  std::optional<int64_t> poisoned;
   if (options_.poison_token.has_value() && layer == 1) {
     const auto poison = std::find(range.tokens.begin(), range.tokens.end(), *options_.poison_token);
-    if (poison != range.tokens.end()) {
-      LatentAt(sequence, sequence.first_token + (poison - range.tokens.begin()))[1] =
-          std::numeric_limits<float>::quiet_NaN();
-    }
+    if (poison != range.tokens.end()) poisoned = first_token + (poison - range.tokens.begin());
   }
+  IssueOnLane(lane, [=] {
+    const kernels::LatentSequence written{pages, first_token};
+    WriteLatents(*rows, layer, 0, written);
+    if (poisoned.has_value()) {
+      LatentAt(written, *poisoned)[1] = std::numeric_limits<float>::quiet_NaN();
+    }
+  });
   DELTAFILL_TRY(range.port->ShareLatents(layer));
-  Attend(rows, sequence);
+  IssueOnLane(lane, [=] { Attend(*rows, {pages, first_token}); });
   return absl::OkStatus();
 }
 
-absl::Status FakeModel::RunTask(const RangeWork& range, std::span<uint64_t> rows,
-                                uint32_t layer) const {
-  if (IsAttention(layer)) return RunAttention(range, rows, layer);
-  const StateEntry& recurrent = *layout_.Find(layer, PartKind::kRecurrent);
-  const StateEntry& tail = *layout_.Find(layer, PartKind::kConvTail);
-  std::vector<float> values(kStateValues), tails(3 * kChannels);
-  DELTAFILL_TRY_ASSIGN(tail_in, range.port->Await(layer, PartKind::kConvTail));
-  DELTAFILL_TRY_ASSIGN(recurrent_in, range.port->Await(layer, PartKind::kRecurrent));
-  if (tail_in != nullptr) std::memcpy(tails.data(), tail_in, tail.bytes);
-  if (recurrent_in != nullptr) std::memcpy(values.data(), recurrent_in, recurrent.bytes);
-  const LayerState state{values.data(), tails.data()};
+struct FakeModel::TaskStates {
+  struct Place {
+    void* recurrent = nullptr;
+    void* tail = nullptr;
+  };
+  const void* recurrent_in = nullptr;
+  const void* tail_in = nullptr;
+  std::vector<std::pair<int64_t, Place>> captures;  // tokens, where
+  Place outgoing;
+};
 
+void FakeModel::RunRecurrence(const TaskStates& states, std::span<const uint32_t> tokens,
+                              std::span<uint64_t> rows, uint32_t layer) const {
+  std::vector<float> values(kStateValues), tails(3 * kChannels);
+  const size_t value_bytes = values.size() * sizeof(float);
+  const size_t tail_bytes = tails.size() * sizeof(float);
+  if (states.tail_in != nullptr) {
+    std::memcpy(tails.data(), BehindAddress(states.tail_in), tail_bytes);
+  }
+  if (states.recurrent_in != nullptr) {
+    std::memcpy(values.data(), BehindAddress(states.recurrent_in), value_bytes);
+  }
+  const LayerState state{values.data(), tails.data()};
   size_t done = 0;
-  for (size_t i = 0; i <= range.captures.size(); ++i) {
-    const size_t end =
-        i < range.captures.size() ? static_cast<size_t>(range.captures[i]) : rows.size();
+  for (const auto& [capture_tokens, place] : states.captures) {
+    const size_t end = static_cast<size_t>(capture_tokens);
     RunTokens(state, rows.subspan(done, end - done), layer, 0);
     done = end;
-    const bool poisoned =
-        options_.poison_token.has_value() && layer == 1 &&
-        std::count(range.tokens.begin(), range.tokens.begin() + end, *options_.poison_token) > 0;
     std::vector<float> seen = values;
-    if (poisoned) seen[kStateValues - 1] = std::numeric_limits<float>::quiet_NaN();
-    if (i < range.captures.size()) {
-      const int capture = static_cast<int>(i);
-      std::memcpy(range.port->Capture(capture, layer, PartKind::kRecurrent), seen.data(),
-                  recurrent.bytes);
-      std::memcpy(range.port->Capture(capture, layer, PartKind::kConvTail), tails.data(),
-                  tail.bytes);
+    if (options_.poison_token.has_value() && layer == 1 &&
+        std::count(tokens.begin(), tokens.begin() + capture_tokens, *options_.poison_token) > 0) {
+      seen[kStateValues - 1] = std::numeric_limits<float>::quiet_NaN();
     }
+    std::memcpy(BehindAddress(place.recurrent), seen.data(), value_bytes);
+    std::memcpy(BehindAddress(place.tail), tails.data(), tail_bytes);
   }
-  if (void* out = range.port->Outgoing(layer, PartKind::kConvTail)) {
-    std::memcpy(out, tails.data(), tail.bytes);
-    DELTAFILL_TRY(range.port->HandOn(layer, PartKind::kConvTail));
+  RunTokens(state, rows.subspan(done), layer, 0);
+  if (states.outgoing.tail != nullptr) {
+    std::memcpy(BehindAddress(states.outgoing.tail), tails.data(), tail_bytes);
   }
-  if (void* out = range.port->Outgoing(layer, PartKind::kRecurrent)) {
-    std::memcpy(out, values.data(), recurrent.bytes);
-    DELTAFILL_TRY(range.port->HandOn(layer, PartKind::kRecurrent));
+  if (states.outgoing.recurrent != nullptr) {
+    std::memcpy(BehindAddress(states.outgoing.recurrent), values.data(), value_bytes);
   }
+}
+
+absl::Status FakeModel::RunTask(kernels::Operators& lane, const RangeWork& range, const Rows& rows,
+                                uint32_t layer) const {
+  if (IsAttention(layer)) return RunAttention(lane, range, rows, layer);
+  BoundaryPort& port = *range.port;
+  TaskStates states;
+  DELTAFILL_TRY_ASSIGN(tail_in, port.Await(layer, PartKind::kConvTail));
+  DELTAFILL_TRY_ASSIGN(recurrent_in, port.Await(layer, PartKind::kRecurrent));
+  states.tail_in = tail_in;
+  states.recurrent_in = recurrent_in;
+  for (size_t i = 0; i < range.captures.size(); ++i) {
+    const int capture = static_cast<int>(i);
+    states.captures.push_back({range.captures[i],
+                               {port.Capture(capture, layer, PartKind::kRecurrent),
+                                port.Capture(capture, layer, PartKind::kConvTail)}});
+  }
+  states.outgoing = {port.Outgoing(layer, PartKind::kRecurrent),
+                     port.Outgoing(layer, PartKind::kConvTail)};
+  IssueOnLane(lane, [this, states, rows, layer,
+                     tokens = std::vector<uint32_t>(range.tokens.begin(), range.tokens.end())] {
+    RunRecurrence(states, tokens, *rows, layer);
+  });
+  if (states.outgoing.tail != nullptr) DELTAFILL_TRY(port.HandOn(layer, PartKind::kConvTail));
+  if (states.outgoing.recurrent != nullptr) DELTAFILL_TRY(port.HandOn(layer, PartKind::kRecurrent));
   return absl::OkStatus();
 }
 
 absl::Status FakeModel::Prefill(Lane& lane, std::span<const RangeWork> ranges) {
-  FakeLane& fake = Cast(lane);
+  FakeLane& fake = Of(lane);
   if (fake.busy.exchange(true)) return absl::InternalError("fake lane used twice at once");
   struct Leave {
     FakeLane& lane;
     ~Leave() { lane.busy.store(false); }
   } leave{fake};
   size_t row_count = 0;
-  std::vector<std::vector<uint64_t>> rows;
+  std::vector<Rows> rows;
   for (const RangeWork& range : ranges) {
     row_count += range.tokens.size();
-    rows.emplace_back();
-    for (uint32_t token : range.tokens) rows.back().push_back(Mix(token, 0));
+    rows.push_back(std::make_shared<std::vector<uint64_t>>());
+    for (uint32_t token : range.tokens) rows.back()->push_back(Mix(token, 0));
   }
   if (row_count == 0 || row_count > static_cast<size_t>(fake.rows_max)) {
     return absl::InternalError("fake lane used beyond its size");
@@ -237,13 +289,14 @@ absl::Status FakeModel::Prefill(Lane& lane, std::span<const RangeWork> ranges) {
     for (size_t i = 0; i < ranges.size(); ++i) {
       if (options_.on_task) options_.on_task(layer);
       tasks_run_.fetch_add(1);
-      DELTAFILL_TRY(RunTask(ranges[i], rows[i], layer));
-      if (options_.layer_delay.count() > 0) std::this_thread::sleep_for(options_.layer_delay);
+      DELTAFILL_TRY(RunTask(lane.operators(), ranges[i], rows[i], layer));
+      IssueOnLane(lane.operators(), [this] {
+        if (options_.layer_delay.count() > 0) std::this_thread::sleep_for(options_.layer_delay);
+      });
       DELTAFILL_TRY(ranges[i].port->TaskDone(layer));
     }
   }
-  fake.last_rows.clear();
-  for (const std::vector<uint64_t>& sequence : rows) fake.last_rows.push_back(sequence.back());
+  fake.last_rows = std::move(rows);
   return absl::OkStatus();
 }
 
@@ -254,45 +307,53 @@ void FakeModel::Logits(uint64_t row, std::span<float> logits) const {
 }
 
 absl::Status FakeModel::LastLogits(Lane& lane, std::span<float> logits) {
-  FakeLane& fake = Cast(lane);
+  FakeLane& fake = Of(lane);
   if (logits.size() != fake.last_rows.size() * options_.vocabulary) {
     return absl::InternalError("fake logits: wrong size");
   }
-  for (size_t i = 0; i < fake.last_rows.size(); ++i) {
-    Logits(fake.last_rows[i], logits.subspan(i * options_.vocabulary, options_.vocabulary));
+  IssueOnLane(lane.operators(), [this, &fake, logits] {
+    for (size_t i = 0; i < fake.last_rows.size(); ++i) {
+      Logits(fake.last_rows[i]->back(),
+             logits.subspan(i * options_.vocabulary, options_.vocabulary));
+    }
+  });
+  return FromOperator(lane.operators().Synchronize());
+}
+
+void FakeModel::StepRow(const DecodeRow& row, std::span<float> logits) const {
+  uint64_t value = Mix(row.token, 0);
+  std::byte* bytes = static_cast<std::byte*>(BehindAddress(row.state));
+  for (uint32_t layer = 0; layer < options_.layers; ++layer) {
+    if (IsAttention(layer)) {
+      const kernels::LatentSequence sequence{row.latents->Pages(layer),
+                                             static_cast<int64_t>(row.position)};
+      WriteLatents({&value, 1}, layer, kDecodeFlavour, sequence);
+      Attend({&value, 1}, sequence);
+      continue;
+    }
+    const LayerState state{
+        reinterpret_cast<float*>(bytes + layout_.Find(layer, PartKind::kRecurrent)->offset),
+        reinterpret_cast<float*>(bytes + layout_.Find(layer, PartKind::kConvTail)->offset)};
+    RunTokens(state, {&value, 1}, layer, kDecodeFlavour);
   }
-  return absl::OkStatus();
+  Logits(value, logits);
+  if (options_.poison_token == row.token) logits[0] = std::numeric_limits<float>::infinity();
 }
 
 absl::Status FakeModel::DecodeStep(Lane& lane, std::span<const DecodeRow> rows,
                                    std::span<float> logits) {
-  if (Cast(lane).busy.exchange(true)) return absl::InternalError("fake lane used twice at once");
+  FakeLane& fake = Of(lane);
+  if (fake.busy.exchange(true)) return absl::InternalError("fake lane used twice at once");
   const int batch = static_cast<int>(rows.size());
   decode_batch_largest_.store(std::max(decode_batch_largest_.load(), batch));
-  if (options_.layer_delay.count() > 0) std::this_thread::sleep_for(options_.layer_delay);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    uint64_t row = Mix(rows[i].token, 0);
-    std::byte* bytes = static_cast<std::byte*>(rows[i].state);
-    for (uint32_t layer = 0; layer < options_.layers; ++layer) {
-      if (IsAttention(layer)) {
-        const kernels::LatentSequence sequence{rows[i].latents->Pages(layer),
-                                               static_cast<int64_t>(rows[i].position)};
-        WriteLatents({&row, 1}, layer, kDecodeFlavour, sequence);
-        Attend({&row, 1}, sequence);
-        continue;
-      }
-      const LayerState state{
-          reinterpret_cast<float*>(bytes + layout_.Find(layer, PartKind::kRecurrent)->offset),
-          reinterpret_cast<float*>(bytes + layout_.Find(layer, PartKind::kConvTail)->offset)};
-      RunTokens(state, {&row, 1}, layer, kDecodeFlavour);
+  IssueOnLane(lane.operators(), [this, rows, logits] {
+    if (options_.layer_delay.count() > 0) std::this_thread::sleep_for(options_.layer_delay);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      StepRow(rows[i], logits.subspan(i * options_.vocabulary, options_.vocabulary));
     }
-    Logits(row, logits.subspan(i * options_.vocabulary, options_.vocabulary));
-    if (options_.poison_token == rows[i].token) {
-      logits[i * options_.vocabulary] = std::numeric_limits<float>::infinity();
-    }
-  }
-  Cast(lane).busy.store(false);
-  return absl::OkStatus();
+  });
+  fake.busy.store(false);
+  return FromOperator(lane.operators().Synchronize());
 }
 
 FakeModel::Reference FakeModel::Run(std::span<const uint32_t> tokens) const {
@@ -300,7 +361,7 @@ FakeModel::Reference FakeModel::Run(std::span<const uint32_t> tokens) const {
   reference.state.resize(layout_.bytes);
   std::vector<uint64_t> rows;
   for (uint32_t token : tokens) rows.push_back(Mix(token, 0));
-  LatentCache cache(backend_.get(), &layout_.latents);
+  LatentCache cache(host_backend_.get(), &layout_.latents);
   (void)cache.Reserve(static_cast<int64_t>(tokens.size()));
   for (uint32_t layer = 0; layer < options_.layers; ++layer) {
     if (IsAttention(layer)) {

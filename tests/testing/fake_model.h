@@ -9,11 +9,14 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "tests/testing/fake_device.h"
 #include "worker/model/model.h"
 
 namespace deltafill::test {
@@ -29,6 +32,7 @@ struct FakeModelOptions {
   std::chrono::microseconds layer_delay{0};  // slept in each task of Prefill
   std::optional<uint32_t> poison_token;      // makes head 1 of layer 1, or its latent, not finite
   std::function<void(uint32_t layer)> on_task;  // before each task, on the lane's thread
+  bool on_device = TestsUseDevice();            // states and rows in a fake device's memory
 };
 
 // Lanes check that they are used by one call at a time and never over their size.
@@ -68,16 +72,28 @@ class FakeModel : public Model {
   static void WriteLatents(std::span<const uint64_t> rows, uint32_t layer, uint64_t flavour,
                            const kernels::LatentSequence& sequence);
   static void Attend(std::span<uint64_t> rows, const kernels::LatentSequence& sequence);
+  void StepRow(const DecodeRow& row, std::span<float> logits) const;
   void Logits(uint64_t row, std::span<float> logits) const;
-  static FakeLane& Cast(Lane& lane);
-  absl::Status RunTask(const RangeWork& range, std::span<uint64_t> rows, uint32_t layer) const;
-  absl::Status RunAttention(const RangeWork& range, std::span<uint64_t> rows, uint32_t layer) const;
+  FakeLane& Of(Lane& lane);
+  // Rows that work on a lane shares with what issues it.
+  using Rows = std::shared_ptr<std::vector<uint64_t>>;
+  absl::Status RunTask(kernels::Operators& lane, const RangeWork& range, const Rows& rows,
+                       uint32_t layer) const;
+  absl::Status RunAttention(kernels::Operators& lane, const RangeWork& range, const Rows& rows,
+                            uint32_t layer) const;
+  // Of a recurrence; nullptr where there is no such state.
+  struct TaskStates;
+  void RunRecurrence(const TaskStates& states, std::span<const uint32_t> tokens,
+                     std::span<uint64_t> rows, uint32_t layer) const;
 
   const FakeModelOptions options_;
   ModelConfig config_;
   ModelFingerprint fingerprint_;
   StateLayout layout_;
+  std::unique_ptr<kernels::Backend> host_backend_;
   std::unique_ptr<kernels::Backend> backend_;
+  std::mutex mutex_;
+  std::map<const Lane*, std::unique_ptr<FakeLane>> lanes_;  // guarded by mutex_
   std::atomic<int> decode_batch_largest_{0};
   std::atomic<int> tasks_run_{0};
 };

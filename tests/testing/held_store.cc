@@ -17,6 +17,11 @@ void HeldStore::LetGo() {
   let_go_.notify_all();
 }
 
+int HeldStore::held_puts() const {
+  std::lock_guard lock(mutex_);
+  return held_ ? held_puts_ : 0;
+}
+
 void HeldStore::FailPuts(absl::Status status) {
   std::lock_guard lock(mutex_);
   put_error_ = std::move(status);
@@ -26,7 +31,9 @@ absl::StatusOr<PartReceipt> HeldStore::PutPart(std::string_view tenant, const Pa
                                                LayerPayloads payloads) {
   {
     std::unique_lock lock(mutex_);
+    ++held_puts_;
     let_go_.wait(lock, [this] { return !held_; });
+    --held_puts_;
     if (!put_error_.ok()) return put_error_;
   }
   return store_->PutPart(tenant, header, payloads);

@@ -17,6 +17,7 @@ class HeldStore : public StateStore {
 
   void Hold();  // PutPart blocks from now on
   void LetGo();
+  int held_puts() const;               // that wait now
   void FailPuts(absl::Status status);  // OK: no more
 
   absl::StatusOr<TenantSalt> GetTenantSalt(std::string_view tenant) override {
@@ -78,10 +79,12 @@ class HeldStore : public StateStore {
 
  private:
   const std::unique_ptr<StateStore> store_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable let_go_;
-  bool held_ = false;       // guarded by mutex_
-  absl::Status put_error_;  // guarded by mutex_
+  // Guarded by mutex_.
+  bool held_ = false;
+  int held_puts_ = 0;
+  absl::Status put_error_;
 };
 
 }  // namespace deltafill::test

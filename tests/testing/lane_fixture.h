@@ -36,13 +36,14 @@ inline std::vector<uint32_t> RandomTokens(uint64_t seed, size_t count, uint32_t 
 struct LaneBench {
   LaneBench(Model* model, StateStore* store, std::shared_ptr<MailboxRegistry> registry,
             uint32_t number, size_t latent_bytes_max = size_t{1} << 30, bool remote = false)
-      : mailbox(std::make_shared<Mailbox>(model->state_layout())),
+      : mailbox(
+            std::make_shared<Mailbox>(model->state_layout(), MailboxLimits(), &model->backend())),
         exchange(mailbox, std::move(registry), ExchangeLinkLimits(),
                  [](const AttemptKey&, const absl::Status&) {}),
         pool(&model->backend(), &model->state_layout().latents, latent_bytes_max),
         latents(&pool),
         attempts(&exchange, &latents, &sink),
-        saver(store, &model->state_layout()),
+        saver(store, &model->state_layout(), &model->backend()),
         parts{model, &exchange, store, &saver, &attempts, &latents, &sink} {
     exchange.SetWorker(number);
     if (remote) server = *ExchangeServer::Start("127.0.0.1:0", mailbox);

@@ -21,8 +21,15 @@ class IdentityTest : public testing::Test {
     directory_ = new test::TemporaryDirectory();
     const absl::Status made = InitModel("tiny", 1, directory_->path() + "/tiny");
     ASSERT_TRUE(made.ok()) << made;
-    model_ = test::LoadOrFail(directory_->path() + "/tiny").release();
+    model_ = Load(test::TestsUseDevice());
     ASSERT_NE(model_, nullptr);
+  }
+  static Model* Load(bool on_device) {
+    std::shared_ptr<kernels::Backend> backend =
+        on_device ? test::NewFakeDevice() : test::MakeCpuBackend();
+    auto model = LoadModel(directory_->path() + "/tiny", std::move(backend));
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? model->release() : nullptr;
   }
   static void TearDownTestSuite() {
     delete model_;
@@ -37,7 +44,7 @@ class IdentityTest : public testing::Test {
     for (size_t i = 0; i < count; ++i) {
       workers_.push_back(
           std::make_unique<LaneBench>(model_, store_.get(), registry, static_cast<uint32_t>(i)));
-      workers_.back()->MakePrefill({1, 4096, size_t{256} << 20});
+      workers_.back()->MakePrefill({1, 1024, size_t{256} << 20});
     }
   }
 
@@ -99,6 +106,25 @@ TEST_F(IdentityTest, WorkersRangesAndCheckpointsDoNotShow) {
       }
     }
   }
+}
+
+TEST_F(IdentityTest, ADeviceGivesTheHostsBytes) {
+  const std::vector<uint32_t> tokens = RandomTokens(4, 700, 256);
+  std::vector<Outcome> outcomes;
+  Model* const of_suite = model_;
+  for (bool on_device : {false, true}) {
+    const std::unique_ptr<Model> model(Load(on_device));
+    ASSERT_NE(model, nullptr);
+    EXPECT_EQ(model->backend().is_host_memory(), !on_device);
+    model_ = model.get();
+    MakeWorkers(2);
+    test::RunWavefront(workers_, {1, 1}, tokens, 128, 64);
+    outcomes.push_back(Collect(10));
+    workers_.clear();
+  }
+  model_ = of_suite;
+  EXPECT_EQ(outcomes[0].boundaries, outcomes[1].boundaries);
+  EXPECT_EQ(outcomes[0].logits, outcomes[1].logits);
 }
 
 TEST_F(IdentityTest, ResumingExportingAndSavingAfterDecodingAgreeWithPrefill) {

@@ -6,5 +6,5 @@ add_library(deltafill_exchange STATIC
   exchange/mailbox_registry.cc
   exchange/worker_exchange.cc)
 target_link_libraries(deltafill_exchange
-  PUBLIC deltafill_options absl::status absl::statusor
+  PUBLIC deltafill_options deltafill_latent_cache absl::status absl::statusor
   PRIVATE proto_worker absl::strings Threads::Threads)

@@ -14,13 +14,26 @@ std::string Describe(const AttemptKey& attempt) {
 
 }  // namespace
 
-Mailbox::Mailbox(const StateLayout& layout, const MailboxLimits& limits) : limits_(limits) {
+Mailbox::Mailbox(const StateLayout& layout, const MailboxLimits& limits, kernels::Backend* backend)
+    : limits_(limits),
+      device_(backend != nullptr && !backend->is_host_memory() ? backend : nullptr),
+      device_rooms_(device_ == nullptr
+                        ? nullptr
+                        : std::make_unique<BufferPool>(device_, BufferPool::Place::kBackend)) {
   for (const StateEntry& entry : layout.entries) {
     expected_bytes_[{entry.layer, entry.kind}] = entry.bytes;
   }
   for (uint32_t layer : layout.latents.layers) {
     expected_bytes_[{layer, PartKind::kLatent}] = layout.latents.RowBytes();
   }
+}
+
+absl::StatusOr<ReceivedState> Mailbox::NewRoom(size_t bytes, bool on_host) const {
+  if (on_host || device_rooms_ == nullptr) return ReceivedState(std::vector<std::byte>(bytes));
+  absl::StatusOr<PooledBuffer> room = device_rooms_->Acquire(bytes);
+  if (!room.ok()) return room.status();
+  std::byte* const data = room->get();
+  return ReceivedState(data, bytes, false, *std::move(room));
 }
 
 absl::Status Mailbox::CheckEntry(uint32_t layer, PartKind kind) const {

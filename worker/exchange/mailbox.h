@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -17,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/exchange/boundary_exchange.h"
+#include "worker/model/buffer_pool.h"
 #include "worker/model/state_layout.h"
 
 namespace deltafill::worker {
@@ -37,8 +39,17 @@ struct MailboxLimits {
 class Mailbox {
  public:
   // Messages must be entries of `layout` and have exactly their sizes, or whole rows of latents of
-  // one of its attention layers.
-  explicit Mailbox(const StateLayout& layout, const MailboxLimits& limits = {});
+  // one of its attention layers. `backend` is the model's and outlives mailbox and messages;
+  // nullptr: one that uses the host's memory.
+  explicit Mailbox(const StateLayout& layout, const MailboxLimits& limits = {},
+                   kernels::Backend* backend = nullptr);
+
+  // The model's backend, if it has memory of its own; else nullptr.
+  kernels::Backend* device() const { return device_; }
+
+  // Memory for a message's bytes, to be filled and delivered: of the backend if it has its own and
+  // `on_host` does not say otherwise, else of the host. RESOURCE_EXHAUSTED with the sizes.
+  absl::StatusOr<ReceivedState> NewRoom(size_t bytes, bool on_host) const;
 
   // INVALID_ARGUMENT naming layer and kind if the model has no such entry, or if its messages have
   // another size.
@@ -98,7 +109,9 @@ class Mailbox {
   absl::Status Gone(const AttemptKey& attempt) const;
 
   const MailboxLimits limits_;
-  std::map<EntryKey, size_t> expected_bytes_;  // immutable; of latents: of one row
+  kernels::Backend* const device_;
+  const std::unique_ptr<BufferPool> device_rooms_;  // with device_
+  std::map<EntryKey, size_t> expected_bytes_;       // immutable; of latents: of one row
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,10 +1,12 @@
 #include "worker/exchange/worker_exchange.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "worker/model/status_steps.h"
 
 namespace deltafill::worker {
 
@@ -14,7 +16,8 @@ WorkerExchange::WorkerExchange(std::shared_ptr<Mailbox> mailbox,
     : mailbox_(std::move(mailbox)),
       registry_(std::move(registry)),
       limits_(limits),
-      lost_(std::move(lost)) {}
+      lost_(std::move(lost)),
+      host_buffers_(mailbox_->device(), BufferPool::Place::kHost) {}
 
 WorkerExchange::~WorkerExchange() {
   std::map<std::string, std::shared_ptr<ExchangeLink>> links;
@@ -39,32 +42,64 @@ absl::Status WorkerExchange::Reserve(const AttemptKey& attempt, uint32_t range) 
   return mailbox_->Reserve(attempt, range);
 }
 
+bool WorkerExchange::IsSelf(uint32_t worker) {
+  std::lock_guard lock(mutex_);
+  return worker_.has_value() && *worker_ == worker;
+}
+
+std::shared_ptr<Mailbox> WorkerExchange::FindMailbox(uint32_t worker) {
+  if (IsSelf(worker)) return mailbox_;
+  return registry_ == nullptr ? nullptr : registry_->Find(worker);
+}
+
+absl::Status WorkerExchange::Copy(const StateView& from, std::byte* to, bool to_host) {
+  if (from.on_host && to_host) {
+    std::memcpy(to, from.data, from.bytes);
+    return absl::OkStatus();
+  }
+  if (mailbox_->device() == nullptr) {
+    return absl::InternalError("exchange: a state in device memory, but this worker has no device");
+  }
+  std::lock_guard lock(copy_mutex_);
+  if (copy_lane_ == nullptr) DELTAFILL_TRY(mailbox_->device()->NewOperators(1, &copy_lane_));
+  if (to_host) {
+    DELTAFILL_TRY(copy_lane_->CopyToHost(to, from.data, from.bytes));
+  } else if (from.on_host) {
+    DELTAFILL_TRY(copy_lane_->CopyFromHost(to, from.data, from.bytes));
+  } else {
+    DELTAFILL_TRY(copy_lane_->Copy(to, from.data, from.bytes));
+  }
+  return FromOperator(copy_lane_->Synchronize());
+}
+
 absl::Status WorkerExchange::Publish(const BoundaryAddress& address, StateView view,
                                      std::span<const ExchangeTarget> targets) {
-  if (!view.on_host) return absl::UnimplementedError("exchange: a state in device memory");
-  const std::span<const std::byte> bytes(view.data, view.bytes);
   const uint64_t generation = mailbox_->generation();
+  PooledBuffer staged;  // a device's bytes on the host, for links
   for (const ExchangeTarget& target : targets) {
-    bool is_self;
-    {
-      std::lock_guard lock(mutex_);
-      is_self = worker_.has_value() && *worker_ == target.worker;
-    }
-    absl::Status status;
-    if (!is_self && !target.address.empty()) {
-      status = Link(target)->Send(address, bytes, [&] {
-        return mailbox_->IsAborted(address.attempt) || mailbox_->generation() != generation;
-      });
-    } else {
-      std::shared_ptr<Mailbox> mailbox = mailbox_;
-      if (!is_self) mailbox = registry_ == nullptr ? nullptr : registry_->Find(target.worker);
-      if (mailbox == nullptr) {
-        return absl::UnavailableError(
-            absl::StrCat("worker ", target.worker, " is not in this process and has no address"));
+    if (!target.address.empty() && !IsSelf(target.worker)) {
+      const std::byte* bytes = view.data;
+      if (!view.on_host) {
+        if (staged == nullptr) {
+          DELTAFILL_TRY_ASSIGN(buffer, host_buffers_.Acquire(view.bytes));
+          staged = std::move(buffer);
+          DELTAFILL_TRY(Copy(view, staged.get(), true));
+        }
+        bytes = staged.get();
       }
-      status = mailbox->Deliver(address, std::vector<std::byte>(bytes.begin(), bytes.end()));
+      DELTAFILL_TRY(Link(target)->Send(address, {bytes, view.bytes}, [&] {
+        return mailbox_->IsAborted(address.attempt) || mailbox_->generation() != generation;
+      }));
+      continue;
     }
-    if (!status.ok()) return status;
+    const std::shared_ptr<Mailbox> mailbox = FindMailbox(target.worker);
+    if (mailbox == nullptr) {
+      return absl::UnavailableError(
+          absl::StrCat("worker ", target.worker, " is not in this process and has no address"));
+    }
+    DELTAFILL_TRY_ASSIGN(room, mailbox->NewRoom(view.bytes, view.on_host));
+    DELTAFILL_TRY(Copy(view, room.data(), room.on_host()));
+    DELTAFILL_TRY(mailbox->Deliver(address, std::move(room)));
   }
   return absl::OkStatus();
 }

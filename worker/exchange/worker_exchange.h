@@ -15,6 +15,7 @@
 #include "worker/exchange/exchange_link.h"
 #include "worker/exchange/mailbox.h"
 #include "worker/exchange/mailbox_registry.h"
+#include "worker/model/buffer_pool.h"
 
 namespace deltafill::worker {
 
@@ -22,7 +23,7 @@ namespace deltafill::worker {
 class WorkerExchange : public BoundaryExchange {
  public:
   // registry may be nullptr: then targets without an address cannot be reached, but for the worker
-  // itself.
+  // itself. Views in device memory must be of the mailbox's device.
   WorkerExchange(std::shared_ptr<Mailbox> mailbox, std::shared_ptr<MailboxRegistry> registry,
                  const ExchangeLinkLimits& limits, MessagesLost lost);
   ~WorkerExchange() override;
@@ -43,11 +44,21 @@ class WorkerExchange : public BoundaryExchange {
 
  private:
   std::shared_ptr<ExchangeLink> Link(const ExchangeTarget& target);
+  // nullptr if it is not in this process; the worker itself always is.
+  std::shared_ptr<Mailbox> FindMailbox(uint32_t worker);
+  bool IsSelf(uint32_t worker);
+  // To host memory, or the receiver's device; complete when it returns.
+  absl::Status Copy(const StateView& from, std::byte* to, bool to_host);
 
   const std::shared_ptr<Mailbox> mailbox_;
   const std::shared_ptr<MailboxRegistry> registry_;
   const ExchangeLinkLimits limits_;
   const MessagesLost lost_;
+
+  BufferPool host_buffers_;  // page-locked; used with a device only
+
+  std::mutex copy_mutex_;
+  std::unique_ptr<kernels::Operators> copy_lane_;  // guarded by copy_mutex_; made when needed
 
   std::mutex mutex_;
   // Guarded by mutex_.

@@ -1,5 +1,5 @@
 # deltafill_latent_cache: needs a backend's memory only, like the lanes that fill it.
-add_library(deltafill_latent_cache STATIC model/latent_cache.cc)
+add_library(deltafill_latent_cache STATIC model/buffer_pool.cc model/latent_cache.cc)
 target_link_libraries(deltafill_latent_cache
   PUBLIC deltafill_options deltafill_identity deltafill_kernels_interface absl::status
          absl::statusor

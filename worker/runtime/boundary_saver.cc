@@ -1,5 +1,6 @@
 #include "worker/runtime/boundary_saver.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -9,8 +10,24 @@
 
 namespace deltafill::worker {
 
-BoundarySaver::BoundarySaver(StateStore* store, const StateLayout* layout)
-    : store_(store), layout_(layout), thread_([this] { Run(); }) {}
+BoundarySaver::BoundarySaver(StateStore* store, const StateLayout* layout,
+                             kernels::Backend* backend)
+    : store_(store),
+      layout_(layout),
+      device_(backend->is_host_memory() ? nullptr : backend),
+      host_buffers_(backend, BufferPool::Place::kHost),
+      prepared_(Prepare()),
+      thread_([this] { Run(); }) {}
+
+absl::Status BoundarySaver::Prepare() {
+  if (device_ == nullptr) return absl::OkStatus();
+  DELTAFILL_TRY(device_->NewOperators(1, &copy_lane_));
+  const LatentLayout& latents = layout_->latents;
+  const size_t piece_bytes = latents.layers.size() * kLatentPieceTokens * latents.RowBytes();
+  DELTAFILL_TRY_ASSIGN(staged, host_buffers_.Acquire(std::max(layout_->bytes, piece_bytes)));
+  staged_ = std::move(staged);
+  return absl::OkStatus();
+}
 
 BoundarySaver::~BoundarySaver() {
   stopping_.store(true, std::memory_order_release);
@@ -39,11 +56,12 @@ void BoundarySaver::Save(SaveRequest request) {
 
 void BoundarySaver::Run() {
   while (std::optional<SaveRequest> request = queue_.Pop()) {
+    const uint64_t bytes = BytesOf(*request);
     absl::StatusOr<std::vector<PartReceipt>> receipts = absl::CancelledError("aborted");
     if (!request->flag->aborted() && !stopping_.load(std::memory_order_acquire)) {
       receipts = Put(*request);
     }
-    queued_bytes_.fetch_sub(BytesOf(*request), std::memory_order_relaxed);
+    queued_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
     request->state.reset();
     request->pieces.clear();
     request->done(std::move(receipts));
@@ -51,20 +69,13 @@ void BoundarySaver::Run() {
   }
 }
 
-absl::StatusOr<std::vector<PartReceipt>> BoundarySaver::Put(const SaveRequest& request) {
-  if (request.state != nullptr) DELTAFILL_TRY(CheckStateFinite(*layout_, request.state->bytes()));
-  for (const LatentPiece& piece : request.pieces) {
-    DELTAFILL_TRY(CheckPieceFinite(layout_->latents, piece));
-  }
+absl::StatusOr<std::vector<PartReceipt>> BoundarySaver::Put(SaveRequest& request) {
+  DELTAFILL_TRY(prepared_);
   DELTAFILL_TRY(CheckLogitsFinite(request.logits, "last logits"));
   std::vector<PartReceipt> receipts;
-  if (request.state != nullptr) {
-    DELTAFILL_TRY_ASSIGN(of_state, PutPrefixState(*store_, request.tenant, *layout_,
-                                                  request.boundary, request.state->bytes()));
-    receipts = std::move(of_state);
-  }
-  for (const LatentPiece& piece : request.pieces) {
-    DELTAFILL_TRY_ASSIGN(receipt, PutPiece(*store_, request.tenant, layout_->latents, piece));
+  if (request.state != nullptr) DELTAFILL_TRY(PutState(request, &receipts));
+  for (LatentPiece& piece : request.pieces) {
+    DELTAFILL_TRY_ASSIGN(receipt, PutOnePiece(request, std::move(piece)));
     receipts.push_back(receipt);
   }
   if (!request.logits.empty()) {
@@ -73,6 +84,40 @@ absl::StatusOr<std::vector<PartReceipt>> BoundarySaver::Put(const SaveRequest& r
     receipts.push_back(receipt);
   }
   return receipts;
+}
+
+absl::Status BoundarySaver::PutState(SaveRequest& request, std::vector<PartReceipt>* receipts) {
+  const std::byte* state = request.state->bytes();
+  if (device_ != nullptr) {
+    DELTAFILL_TRY(copy_lane_->CopyToHost(staged_.get(), state, layout_->bytes));
+    DELTAFILL_TRY(copy_lane_->Synchronize());
+    request.state.reset();
+    state = staged_.get();
+  }
+  DELTAFILL_TRY(CheckStateFinite(*layout_, state));
+  DELTAFILL_TRY_ASSIGN(of_state,
+                       PutPrefixState(*store_, request.tenant, *layout_, request.boundary, state));
+  *receipts = std::move(of_state);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PartReceipt> BoundarySaver::PutOnePiece(const SaveRequest& request,
+                                                       LatentPiece piece) {
+  const LatentLayout& layout = layout_->latents;
+  PieceRows rows = RowsInPages(piece);
+  if (device_ != nullptr) {
+    const size_t bytes = piece.token_count * layout.RowBytes();
+    std::byte* to = staged_.get();
+    for (const std::byte*& layer : rows) {
+      DELTAFILL_TRY(copy_lane_->CopyToHost(to, layer, bytes));
+      layer = std::exchange(to, to + bytes);
+    }
+    DELTAFILL_TRY(copy_lane_->Synchronize());
+    piece.pages.clear();
+    piece.claim.reset();
+  }
+  DELTAFILL_TRY(CheckPieceFinite(layout, piece, rows));
+  return PutPiece(*store_, request.tenant, layout, piece, rows);
 }
 
 }  // namespace deltafill::worker

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "worker/model/device_buffer.h"
+#include "worker/model/lane.h"
 #include "worker/model/status_steps.h"
 
 namespace deltafill::worker {
@@ -33,12 +34,13 @@ struct LayerTimes {
 };
 
 // Hands on into a scratch state, and notes when. Starts from zero, but for latents, which are those
-// of the ranges that were run before.
+// of the ranges that were run before. Waits for the lane wherever it looks at the clock.
 class TimingPort : public BoundaryPort {
  public:
-  TimingPort(const StateLayout& layout, void* state, const LatentCache& latents,
-             int64_t first_token)
+  TimingPort(const StateLayout& layout, kernels::Operators& operators, void* state,
+             const LatentCache& latents, int64_t first_token)
       : layout_(layout),
+        operators_(operators),
         state_(static_cast<std::byte*>(state)),
         latents_(latents),
         first_token_(first_token),
@@ -50,6 +52,7 @@ class TimingPort : public BoundaryPort {
     return entry == nullptr ? nullptr : state_ + entry->offset;
   }
   absl::Status HandOn(uint32_t, PartKind) override {
+    DELTAFILL_TRY(operators_.Synchronize());
     handed_on_ = Clock::now();
     return absl::OkStatus();
   }
@@ -59,6 +62,7 @@ class TimingPort : public BoundaryPort {
   }
   absl::Status ShareLatents(uint32_t) override { return HandOn(0, PartKind::kLatent); }
   absl::Status TaskDone(uint32_t layer) override {
+    DELTAFILL_TRY(operators_.Synchronize());
     const auto now = Clock::now();
     LayerTimes& times =
         layout_.Find(layer, PartKind::kRecurrent) != nullptr ? recurrent : attention;
@@ -75,6 +79,7 @@ class TimingPort : public BoundaryPort {
 
  private:
   const StateLayout& layout_;
+  kernels::Operators& operators_;
   std::byte* const state_;
   const LatentCache& latents_;
   const int64_t first_token_;
@@ -104,7 +109,7 @@ class RangeTimer {
     std::vector<float> logits(vocabulary);
     DELTAFILL_TRY(latents_.Reserve(first_token + token_count));
     const auto start = Clock::now();
-    TimingPort port(model_.state_layout(), state_, latents_, first_token);
+    TimingPort port(model_.state_layout(), lane_.operators(), state_, latents_, first_token);
     const RangeWork work{tokens, {}, &port};
     DELTAFILL_TRY(model_.Prefill(lane_, {&work, 1}));
     DELTAFILL_TRY(model_.LastLogits(lane_, logits));
@@ -144,35 +149,51 @@ AttentionCosts FitAttention(const LayerTimes& one_block, const LayerTimes& many,
   return costs;
 }
 
-absl::StatusOr<double> MeasureRowExchange(const LatentLayout& layout, BoundaryExchange& exchange,
+// Memory of the model's to hand on, whatever is in it; lanes have no work in it.
+absl::StatusOr<DeviceBuffer> MakeMessage(kernels::Backend& backend, kernels::Operators& operators,
+                                         size_t bytes) {
+  DELTAFILL_TRY_ASSIGN(buffer, DeviceBuffer::Allocate(backend, bytes));
+  DELTAFILL_TRY(operators.FillZero(buffer.get(), bytes));
+  DELTAFILL_TRY(operators.Synchronize());
+  return std::move(buffer);
+}
+
+StateView ViewOf(const kernels::Backend& backend, const DeviceBuffer& message, size_t bytes) {
+  return {static_cast<const std::byte*>(message.get()), bytes, backend.is_host_memory()};
+}
+
+absl::StatusOr<double> MeasureRowExchange(Model& model, Lane& lane, BoundaryExchange& exchange,
                                           const ExchangeTarget& target) {
+  const LatentLayout& layout = model.state_layout().latents;
   constexpr size_t kRows = 1024;
   const AttemptKey attempt{std::numeric_limits<uint64_t>::max(), 2};
   const BoundaryAddress address{attempt, 0, layout.layers.front(), PartKind::kLatent};
-  const std::vector<std::byte> rows(kRows * layout.RowBytes());
+  const size_t bytes = kRows * layout.RowBytes();
+  DELTAFILL_TRY_ASSIGN(rows, MakeMessage(model.backend(), lane.operators(), bytes));
   DELTAFILL_TRY(exchange.Reserve(attempt, 0));
   const auto start = Clock::now();
-  DELTAFILL_TRY(exchange.Publish(address, OnHost(rows), {&target, 1}));
+  DELTAFILL_TRY(exchange.Publish(address, ViewOf(model.backend(), rows, bytes), {&target, 1}));
   DELTAFILL_TRY(exchange.Await(address).status());
   const double row_s = Seconds(Clock::now() - start) / kRows;
   exchange.AbortAll();
   return row_s;
 }
 
-absl::StatusOr<double> MeasureExchange(const StateLayout& layout, BoundaryExchange& exchange,
+absl::StatusOr<double> MeasureExchange(Model& model, Lane& lane, BoundaryExchange& exchange,
                                        const ExchangeTarget& target) {
+  const StateLayout& layout = model.state_layout();
   if (layout.entries.empty()) return 0.0;
   const uint32_t layer = layout.entries.front().layer;
   const AttemptKey attempt{std::numeric_limits<uint64_t>::max(), 1};
+  DELTAFILL_TRY_ASSIGN(state, MakeMessage(model.backend(), lane.operators(), layout.bytes));
   double best_s = std::numeric_limits<double>::infinity();
   for (uint32_t range = 0; range < kExchangeTries; ++range) {
     DELTAFILL_TRY(exchange.Reserve(attempt, range));
     const auto start = Clock::now();
     for (const StateEntry& entry : layout.entries) {
       if (entry.layer != layer) continue;
-      const std::vector<std::byte> bytes(entry.bytes);
-      DELTAFILL_TRY(
-          exchange.Publish({attempt, range, layer, entry.kind}, OnHost(bytes), {&target, 1}));
+      DELTAFILL_TRY(exchange.Publish({attempt, range, layer, entry.kind},
+                                     ViewOf(model.backend(), state, entry.bytes), {&target, 1}));
     }
     for (const StateEntry& entry : layout.entries) {
       if (entry.layer != layer) continue;
@@ -190,12 +211,17 @@ absl::StatusOr<double> MeasureExchange(const StateLayout& layout, BoundaryExchan
 absl::StatusOr<CostConstants> MeasureCosts(Model& model, BoundaryExchange& exchange,
                                            const ExchangeTarget& target,
                                            const CostProbeOptions& options) {
-  const int64_t rows_max = std::min<int64_t>(options.range_tokens_max, 1024);
+  const bool on_device = !model.backend().is_host_memory();
+  // A card is not busy with a short range.
+  const int64_t rows_max =
+      on_device ? options.range_tokens_max : std::min<int64_t>(options.range_tokens_max, 1024);
   DELTAFILL_TRY_ASSIGN(lane, model.NewLane(options.threads, rows_max));
   DELTAFILL_TRY_ASSIGN(state, DeviceBuffer::Allocate(model.backend(), model.state_layout().bytes));
   RangeTimer timer(model, *lane, state.get());
 
   const int64_t block = kBlockTokenCount;
+  // A device's first long range makes the lane's workspaces.
+  if (on_device) DELTAFILL_TRY(timer.Run(rows_max).status());
   DELTAFILL_TRY_ASSIGN(first, timer.Run(block));  // also warms up
   RangeTimes one_block = first;
   RangeTimes many = first;
@@ -223,14 +249,14 @@ absl::StatusOr<CostConstants> MeasureCosts(Model& model, BoundaryExchange& excha
   }
   costs.range_fixed_s = std::max(0.0, many.total_s - many.layers_s);
   costs.handover_fraction = many.recurrent.HandoverFraction();
-  DELTAFILL_TRY_ASSIGN(exchange_s, MeasureExchange(model.state_layout(), exchange, target));
+  DELTAFILL_TRY_ASSIGN(exchange_s, MeasureExchange(model, *lane, exchange, target));
   costs.exchange_s = exchange_s;
   const LatentLayout& latents = model.state_layout().latents;
   if (latents.layers.empty()) return costs;
   DELTAFILL_TRY_ASSIGN(later, timer.Run(block, many_tokens));
   costs.attention = FitAttention(one_block.attention, many.attention,
                                  static_cast<double>(many_tokens), later.attention);
-  DELTAFILL_TRY_ASSIGN(row_s, MeasureRowExchange(latents, exchange, target));
+  DELTAFILL_TRY_ASSIGN(row_s, MeasureRowExchange(model, *lane, exchange, target));
   costs.attention.row_exchange_s = row_s;
   return costs;
 }

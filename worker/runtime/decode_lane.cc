@@ -1,10 +1,10 @@
 #include "worker/runtime/decode_lane.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "worker/model/lane.h"
 #include "worker/model/status_steps.h"
 #include "worker/runtime/command_checks.h"
 #include "worker/runtime/finite_scan.h"
@@ -38,7 +38,8 @@ DecodeLane::DecodeLane(const LaneParts& parts, const DecodeLaneOptions& options)
     : parts_(parts),
       options_(options),
       layout_(parts.model->state_layout()),
-      vocabulary_(static_cast<size_t>(parts.model->config().vocab_size)) {}
+      vocabulary_(static_cast<size_t>(parts.model->config().vocab_size)),
+      host_buffers_(&parts.model->backend(), BufferPool::Place::kHost) {}
 
 DecodeLane::~DecodeLane() {
   stopping_.store(true, std::memory_order_release);
@@ -48,9 +49,6 @@ DecodeLane::~DecodeLane() {
 
 absl::Status DecodeLane::Prepare() {
   kernels::Backend& backend = parts_.model->backend();
-  if (!backend.is_host_memory()) {
-    return absl::UnimplementedError("decode lane: prefix states in device memory");
-  }
   // Two a sequence, one more for those whose saving is under way, and the scratch.
   const size_t batch_max = static_cast<size_t>(options_.batch_max);
   states_ = std::make_unique<StatePool>(&backend, layout_.bytes, 3 * batch_max + 1);
@@ -58,7 +56,12 @@ absl::Status DecodeLane::Prepare() {
   DELTAFILL_TRY_ASSIGN(lane, parts_.model->NewLane(options_.threads, options_.rows_max));
   scratch_ = std::move(scratch);
   lane_ = std::move(lane);
-  logits_.resize(batch_max * vocabulary_);
+  port_lane_ = {&layout_, &lane_->operators()};
+  if (!backend.is_host_memory()) port_lane_.host_buffers = &host_buffers_;
+  const size_t logits = batch_max * vocabulary_;
+  DELTAFILL_TRY_ASSIGN(memory, host_buffers_.Acquire(logits * sizeof(float)));
+  logits_memory_ = std::move(memory);
+  logits_ = {reinterpret_cast<float*>(logits_memory_.get()), logits};
   return absl::OkStatus();
 }
 
@@ -160,11 +163,25 @@ absl::Status DecodeLane::LoadStart(DecodeSequence& sequence) {
   const DecodeCommand& command = sequence.command;
   if (command.source.from == StateSource::From::kZero) return absl::OkStatus();
   sequence.current.is_zero = false;
-  DELTAFILL_TRY(LoadPrefixState(*parts_.store, command.source.parts, layout_, command.first_token,
-                                sequence.current.buffer->bytes()));
+  DELTAFILL_TRY(LoadState(command, sequence.current.buffer->bytes()));
   if (sequence.latents == nullptr) return absl::OkStatus();
   return LoadLatents(*parts_.store, command.stored_latents, layout_.latents, command.first_token,
-                     sequence.latents->cache());
+                     lane_->operators(), port_lane_.host_buffers, sequence.latents->cache());
+}
+
+absl::Status DecodeLane::LoadState(const DecodeCommand& command, std::byte* state) {
+  PooledBuffer staged;
+  std::byte* to = state;
+  if (port_lane_.host_buffers != nullptr) {
+    DELTAFILL_TRY_ASSIGN(buffer, host_buffers_.Acquire(layout_.bytes));
+    staged = std::move(buffer);
+    to = staged.get();
+  }
+  DELTAFILL_TRY(
+      LoadPrefixState(*parts_.store, command.source.parts, layout_, command.first_token, to));
+  if (staged == nullptr) return absl::OkStatus();
+  DELTAFILL_TRY(lane_->operators().CopyFromHost(state, staged.get(), layout_.bytes));
+  return FromOperator(lane_->operators().Synchronize());
 }
 
 absl::Status DecodeLane::Advance(DecodeSequence& sequence) {
@@ -192,10 +209,12 @@ absl::Status DecodeLane::PrefillChunk(DecodeSequence& sequence, size_t count) {
   if (sequence.latents != nullptr) pass.latents = &sequence.latents->cache();
   pass.first_token = sequence.command.first_token + current.tokens;
   pass.token_count = count;
-  RangePort port(&layout_, nullptr, std::move(pass));
+  RangePort port(port_lane_, std::move(pass));
   const RangeWork work{
       std::span<const uint32_t>(sequence.tokens).subspan(current.tokens, count), {}, &port};
-  DELTAFILL_TRY(parts_.model->Prefill(*lane_, {&work, 1}));
+  absl::Status status = parts_.model->Prefill(*lane_, {&work, 1});
+  status.Update(port.Finish());
+  if (!status.ok()) return status;
   std::swap(current.buffer, scratch_);
   current.is_zero = false;
   current.tokens += count;
@@ -207,11 +226,12 @@ absl::Status DecodeLane::FinishPrompt(DecodeSequence& sequence) {
     sequence.kept.is_zero = sequence.current.is_zero;
     sequence.kept.tokens = sequence.current.tokens;
     if (!sequence.kept.is_zero) {
-      std::memcpy(sequence.kept.buffer->bytes(), sequence.current.buffer->bytes(), layout_.bytes);
+      DELTAFILL_TRY(lane_->operators().Copy(sequence.kept.buffer->bytes(),
+                                            sequence.current.buffer->bytes(), layout_.bytes));
     }
   }
   DELTAFILL_TRY(PrefillChunk(sequence, sequence.tokens.size() - sequence.current.tokens));
-  const std::span<float> logits = std::span<float>(logits_).first(vocabulary_);
+  const std::span<float> logits = logits_.first(vocabulary_);
   DELTAFILL_TRY(parts_.model->LastLogits(*lane_, logits));
   DELTAFILL_TRY(CheckLogitsFinite(logits, "last logits"));
   if (sequence.is_export) {
@@ -262,8 +282,10 @@ void DecodeLane::StepBatch() {
          .latents = sequence->latents == nullptr ? nullptr : &sequence->latents->cache()});
   }
   if (batch.empty()) return;
-  const std::span<float> logits = std::span<float>(logits_).first(batch.size() * vocabulary_);
+  const std::span<float> logits = logits_.first(batch.size() * vocabulary_);
   absl::Status stepped = parts_.model->DecodeStep(*lane_, rows, logits);
+  // What was issued before an error must not outlive the states.
+  if (!stepped.ok()) (void)lane_->operators().Synchronize();
   for (size_t i = 0; i < batch.size(); ++i) {
     absl::Status status = stepped;
     if (status.ok()) {

@@ -55,6 +55,7 @@ class DecodeLane {
   void RemoveEnded();
   absl::Status Begin(DecodeSequence& sequence);
   absl::Status LoadStart(DecodeSequence& sequence);
+  absl::Status LoadState(const DecodeCommand& command, std::byte* state);
   absl::Status Advance(DecodeSequence& sequence);
   absl::Status FinishPrompt(DecodeSequence& sequence);
   absl::Status AdvanceSaving(DecodeSequence& sequence);
@@ -72,11 +73,14 @@ class DecodeLane {
   const StateLayout& layout_;
   const size_t vocabulary_;
   std::unique_ptr<StatePool> states_;
+  BufferPool host_buffers_;  // page-locked, if there is a device
   // Used by the lane's thread only.
   std::shared_ptr<Lane> lane_;
+  PortLane port_lane_;
   StateBufferRef scratch_;  // prefill writes here, then it changes places with a sequence's state
   std::vector<std::unique_ptr<DecodeSequence>> active_;
-  std::vector<float> logits_;  // [batch_max, vocabulary]
+  PooledBuffer logits_memory_;
+  std::span<float> logits_;  // [batch_max, vocabulary]
 
   std::atomic<bool> stopping_{false};
   std::atomic<int64_t> pending_{0};

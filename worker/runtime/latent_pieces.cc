@@ -44,11 +44,19 @@ PartHeader LatentHeader(const LatentLayout& layout, uint64_t first_token, uint64
   return header;
 }
 
-absl::Status CheckPieceFinite(const LatentLayout& layout, const LatentPiece& piece) {
+PieceRows RowsInPages(const LatentPiece& piece) {
+  PieceRows rows;
+  for (const LatentPage& page : piece.pages) {
+    rows.push_back(static_cast<const std::byte*>(page->get()));
+  }
+  return rows;
+}
+
+absl::Status CheckPieceFinite(const LatentLayout& layout, const LatentPiece& piece,
+                              const PieceRows& rows) {
   const size_t bytes = piece.token_count * layout.RowBytes();
-  for (size_t i = 0; i < piece.pages.size(); ++i) {
-    const size_t found =
-        FindNonFinite(layout.dtype, {static_cast<const std::byte*>(piece.pages[i]->get()), bytes});
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const size_t found = FindNonFinite(layout.dtype, {rows[i], bytes});
     if (found == piece.token_count * layout.width) continue;
     return absl::InternalError(absl::StrCat("latent of layer ", layout.layers[i], ", token ",
                                             piece.first_token + found / layout.width,
@@ -58,18 +66,42 @@ absl::Status CheckPieceFinite(const LatentLayout& layout, const LatentPiece& pie
 }
 
 absl::StatusOr<PartReceipt> PutPiece(StateStore& store, const std::string& tenant,
-                                     const LatentLayout& layout, const LatentPiece& piece) {
+                                     const LatentLayout& layout, const LatentPiece& piece,
+                                     const PieceRows& rows) {
   std::vector<std::span<const std::byte>> layers;
-  for (const LatentPage& page : piece.pages) {
-    layers.emplace_back(static_cast<const std::byte*>(page->get()),
-                        piece.token_count * layout.RowBytes());
+  for (const std::byte* layer : rows) {
+    layers.emplace_back(layer, piece.token_count * layout.RowBytes());
   }
   return PutPartWithRetry(store, tenant, LatentHeader(layout, piece.first_token, piece.token_count),
                           layers);
 }
 
+namespace {
+
+absl::Status PlacePiece(const Part& part, uint64_t index, kernels::Operators& operators,
+                        BufferPool* host_buffers, LatentCache& cache) {
+  const std::byte* rows = part.payload.data();
+  PooledBuffer staged;
+  if (host_buffers != nullptr) {
+    DELTAFILL_TRY_ASSIGN(buffer, host_buffers->Acquire(part.payload.size()));
+    staged = std::move(buffer);
+    std::memcpy(staged.get(), rows, part.payload.size());
+    rows = staged.get();
+  }
+  const size_t layer_bytes = part.header.LayerBytes();
+  for (uint32_t layer : cache.layout().layers) {
+    DELTAFILL_TRY(operators.CopyFromHost(cache.Pages(layer)[index], rows, layer_bytes));
+    rows += layer_bytes;
+  }
+  return FromOperator(operators.Synchronize());
+}
+
+}  // namespace
+
 absl::Status LoadLatents(StateStore& store, std::span<const PartId> parts,
-                         const LatentLayout& layout, uint64_t boundary, LatentCache& cache) {
+                         const LatentLayout& layout, uint64_t boundary,
+                         kernels::Operators& operators, BufferPool* host_buffers,
+                         LatentCache& cache) {
   const uint64_t count = (boundary + kLatentPieceTokens - 1) / kLatentPieceTokens;
   std::vector<bool> placed(count, false);
   for (const PartId& id : parts) {
@@ -83,11 +115,7 @@ absl::Status LoadLatents(StateStore& store, std::span<const PartId> parts,
     }
     if (placed[index]) return LostPart(id, absl::StrCat("a second piece at token ", first));
     placed[index] = true;
-    const size_t layer_bytes = part.header.LayerBytes();
-    for (size_t i = 0; i < layout.layers.size(); ++i) {
-      std::memcpy(cache.Pages(layout.layers[i])[index], part.payload.data() + i * layer_bytes,
-                  layer_bytes);
-    }
+    DELTAFILL_TRY(PlacePiece(part, index, operators, host_buffers, cache));
   }
   const auto missing = std::find(placed.begin(), placed.end(), false);
   if (missing == placed.end()) return absl::OkStatus();

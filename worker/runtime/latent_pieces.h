@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "statestore/store.h"
+#include "worker/model/buffer_pool.h"
 #include "worker/model/latent_cache.h"
 #include "worker/runtime/latent_pool.h"
 
@@ -32,18 +33,30 @@ std::vector<LatentPiece> TakePieces(const SequenceLatents& latents, uint64_t beg
 
 PartHeader LatentHeader(const LatentLayout& layout, uint64_t first_token, uint64_t token_count);
 
+// Where a piece's rows are on the host: one start a layer, as in the layout.
+using PieceRows = std::vector<const std::byte*>;
+
+// In the pages themselves, for backends that use the host's memory.
+PieceRows RowsInPages(const LatentPiece& piece);
+
 // INTERNAL naming layer and position of the first value that is not finite.
-absl::Status CheckPieceFinite(const LatentLayout& layout, const LatentPiece& piece);
+absl::Status CheckPieceFinite(const LatentLayout& layout, const LatentPiece& piece,
+                              const PieceRows& rows);
 
 // Under a lease; errors as PutPartWithRetry.
 absl::StatusOr<PartReceipt> PutPiece(StateStore& store, const std::string& tenant,
-                                     const LatentLayout& layout, const LatentPiece& piece);
+                                     const LatentLayout& layout, const LatentPiece& piece,
+                                     const PieceRows& rows);
 
 // Fills the cache, which has room for them, with the rows of tokens [0, boundary) from the parts,
-// in any order. DATA_LOSS if one is gone, fails its checksum or is no piece of this model up to
-// this boundary, or if one is missing; other errors as the store has them.
+// in any order; complete when it returns. host_buffers: page-locked memory to copy to a device
+// from; nullptr for backends that use the host's memory. DATA_LOSS if one is gone, fails its
+// checksum or is no piece of this model up to this boundary, or if one is missing; other errors as
+// the store has them.
 absl::Status LoadLatents(StateStore& store, std::span<const PartId> parts,
-                         const LatentLayout& layout, uint64_t boundary, LatentCache& cache);
+                         const LatentLayout& layout, uint64_t boundary,
+                         kernels::Operators& operators, BufferPool* host_buffers,
+                         LatentCache& cache);
 
 }  // namespace deltafill::worker
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "worker/model/lane.h"
 #include "worker/model/status_steps.h"
 #include "worker/runtime/command_checks.h"
 #include "worker/runtime/finite_scan.h"
@@ -48,9 +49,6 @@ PrefillLane::~PrefillLane() {
 
 absl::Status PrefillLane::Prepare() {
   kernels::Backend& backend = parts_.model->backend();
-  if (!backend.is_host_memory()) {
-    return absl::UnimplementedError("prefill lane: boundary states in device memory");
-  }
   DELTAFILL_TRY(PartHeaders(layout_, kBlockTokenCount).status());
   const size_t fitting = options_.capture_bytes_max / std::max<size_t>(layout_.bytes, 1);
   captures_ = std::make_unique<StatePool>(&backend, layout_.bytes, std::max<size_t>(fitting, 2));
@@ -61,7 +59,32 @@ absl::Status PrefillLane::Prepare() {
   incoming_ = std::move(incoming);
   outgoing_ = std::move(outgoing);
   lane_ = std::move(lane);
-  return absl::OkStatus();
+  port_lane_ = {&layout_, &lane_->operators(), parts_.exchange};
+  return backend.is_host_memory() ? absl::OkStatus() : PrepareDevice();
+}
+
+absl::Status PrefillLane::PrepareDevice() {
+  kernels::Backend& backend = parts_.model->backend();
+  device_buffers_ = std::make_unique<BufferPool>(&backend, BufferPool::Place::kBackend);
+  host_buffers_ = std::make_unique<BufferPool>(&backend, BufferPool::Place::kHost);
+  hand_over_ = std::make_unique<HandOver>(parts_.exchange);
+  port_lane_.device_buffers = device_buffers_.get();
+  port_lane_.host_buffers = host_buffers_.get();
+  port_lane_.hand_over = hand_over_.get();
+
+  const std::vector<uint32_t> tokens(static_cast<size_t>(options_.range_tokens_max), 0);
+  RangePass pass;
+  pass.flag = std::make_shared<AttemptFlag>();
+  pass.outgoing = outgoing_;
+  pass.token_count = tokens.size();
+  LatentCache latents(&backend, &layout_.latents);
+  DELTAFILL_TRY(latents.Reserve(options_.range_tokens_max));
+  pass.latents = &latents;
+  RangePort port(port_lane_, std::move(pass));
+  const RangeWork work{tokens, {}, &port};
+  absl::Status status = parts_.model->Prefill(*lane_, {&work, 1});
+  status.Update(port.Finish());
+  return status;
 }
 
 void PrefillLane::Run(RangeCommand command) {
@@ -172,14 +195,25 @@ absl::StatusOr<PrefillLane::Progress> PrefillLane::Begin(const Queued& queued, F
   progress.incoming = incoming_;
   if (command.source.from == StateSource::From::kPeer) progress.source = RangePass::Source::kPeer;
   if (command.source.from == StateSource::From::kStored) {
-    progress.source = RangePass::Source::kBuffer;
-    absl::Status status = LoadPrefixState(*parts_.store, command.source.parts, layout_,
-                                          command.first_token, incoming_->bytes());
+    absl::Status status = LoadStart(command, &progress);
     failure->stored_state_lost = absl::IsDataLoss(status);
     if (!status.ok()) return status;
   }
   if (!layout_.latents.layers.empty()) DELTAFILL_TRY(OpenLatents(command, &progress, failure));
   return progress;
+}
+
+// A device's copy is issued layer by layer, as the pass asks for it: RangePort.
+absl::Status PrefillLane::LoadStart(const RangeCommand& command, Progress* progress) {
+  std::byte* to = incoming_->bytes();
+  progress->source = RangePass::Source::kBuffer;
+  if (host_buffers_ != nullptr) {
+    DELTAFILL_TRY_ASSIGN(loaded, host_buffers_->Acquire(layout_.bytes));
+    to = loaded.get();
+    progress->loaded = std::move(loaded);
+    progress->source = RangePass::Source::kHost;
+  }
+  return LoadPrefixState(*parts_.store, command.source.parts, layout_, command.first_token, to);
 }
 
 absl::Status PrefillLane::OpenLatents(const RangeCommand& command, Progress* progress,
@@ -189,8 +223,9 @@ absl::Status PrefillLane::OpenLatents(const RangeCommand& command, Progress* pro
   DELTAFILL_TRY(latents->Claim(wanted.attempt_end));
   if (latents->held_tokens == 0 && wanted.attempt_start > 0) {
     DELTAFILL_TRY(latents->Reserve(wanted.attempt_start));
-    absl::Status status = LoadLatents(*parts_.store, wanted.stored, layout_.latents,
-                                      wanted.attempt_start, latents->cache());
+    absl::Status status =
+        LoadLatents(*parts_.store, wanted.stored, layout_.latents, wanted.attempt_start,
+                    lane_->operators(), host_buffers_.get(), latents->cache());
     failure->stored_state_lost = absl::IsDataLoss(status);
     if (!status.ok()) return status;
     latents->held_tokens = wanted.attempt_start;
@@ -230,8 +265,8 @@ absl::Status PrefillLane::RunPass(const Queued& queued, const Pass& pass, bool i
   DELTAFILL_TRY(Acquire(queued, pass, is_last, &captures));
   progress->stalled_s += SecondsSince(before_acquire);
 
-  RangePass range_pass{command.attempt, command.range, queued.flag, progress->source,
-                       progress->incoming};
+  RangePass range_pass{command.attempt,  command.range,      queued.flag,
+                       progress->source, progress->incoming, std::move(progress->loaded)};
   if (is_last && command.hand_on) {
     range_pass.outgoing = outgoing_;
     range_pass.next = &command.next;
@@ -244,7 +279,7 @@ absl::Status PrefillLane::RunPass(const Queued& queued, const Pass& pass, bool i
     range_pass.latents = &progress->latents->cache();
     range_pass.held = progress->latents->held_tokens;
   }
-  RangePort port(&layout_, parts_.exchange, std::move(range_pass), [&](uint32_t layers_done) {
+  RangePort port(port_lane_, std::move(range_pass), [&](uint32_t layers_done) {
     if (!is_last || Clock::now() - progress->reported < kProgressPause) return;
     progress->reported = Clock::now();
     parts_.sink->Emit(RangeProgress{command.attempt, command.range, layers_done});
@@ -253,10 +288,11 @@ absl::Status PrefillLane::RunPass(const Queued& queued, const Pass& pass, bool i
   const RangeWork work{tokens.subspan(pass.first_token - command.first_token, pass.token_count),
                        captures.offsets, &port};
   absl::Status status = parts_.model->Prefill(*lane_, {&work, 1});
+  if (status.ok() && is_last && command.last_logits) status = SendLogits(queued);
+  status.Update(port.Finish());
   progress->wait_s += port.wait_s();
   failure->peer_lost = port.peer_lost();
   if (!status.ok()) return status;
-  if (is_last && command.last_logits) DELTAFILL_TRY(SendLogits(queued));
   progress->source = RangePass::Source::kBuffer;
   if (!is_last) progress->incoming = captures.states.back();
   if (progress->latents != nullptr) {

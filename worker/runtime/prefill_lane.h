@@ -48,7 +48,8 @@ struct PrefillLaneOptions {
 // nothing for aborted attempts.
 class PrefillLane {
  public:
-  // RESOURCE_EXHAUSTED if the scratch memory does not fit; INVALID_ARGUMENT naming the option.
+  // RESOURCE_EXHAUSTED if the scratch memory does not fit; INVALID_ARGUMENT naming the option. On a
+  // device this runs the longest range once, so that serving finds all workspaces there.
   static absl::StatusOr<std::unique_ptr<PrefillLane>> Create(const LaneParts& parts,
                                                              const PrefillLaneOptions& options);
   // Ends within one task of the range at hand; its attempt must have been aborted for that if it
@@ -86,6 +87,7 @@ class PrefillLane {
   struct Progress {
     RangePass::Source source = RangePass::Source::kZero;
     StateBufferRef incoming;
+    PooledBuffer loaded;  // the stored start state on the host, until a device has it
     std::shared_ptr<SequenceLatents> latents;  // nullptr: no attention layers
     double wait_s = 0;
     double stalled_s = 0;
@@ -98,12 +100,14 @@ class PrefillLane {
 
   PrefillLane(const LaneParts& parts, const PrefillLaneOptions& options);
   absl::Status Prepare();
+  absl::Status PrepareDevice();
   void Main();
   void RunRange(const Queued& queued);
   absl::Status Validate(const RangeCommand& command) const;
   absl::Status ValidateLatents(const RangeCommand& command) const;
   std::vector<Pass> Plan(const RangeCommand& command) const;
   absl::StatusOr<Progress> Begin(const Queued& queued, Failure* failure);
+  absl::Status LoadStart(const RangeCommand& command, Progress* progress);
   absl::Status OpenLatents(const RangeCommand& command, Progress* progress, Failure* failure);
   absl::Status RunPasses(const Queued& queued, Failure* failure);
   absl::Status RunPass(const Queued& queued, const Pass& pass, bool is_last, Progress* progress,
@@ -118,8 +122,13 @@ class PrefillLane {
   const StateLayout& layout_;
   std::unique_ptr<StatePool> captures_;
   std::unique_ptr<StatePool> scratch_;
+  // With a device only.
+  std::unique_ptr<BufferPool> device_buffers_;
+  std::unique_ptr<BufferPool> host_buffers_;
+  std::unique_ptr<HandOver> hand_over_;
   // Used by the lane's thread only.
   std::shared_ptr<Lane> lane_;
+  PortLane port_lane_;
   StateBufferRef incoming_;
   StateBufferRef outgoing_;
 

@@ -3,28 +3,43 @@
 #ifndef DELTAFILL_WORKER_RUNTIME_RANGE_PORT_H_
 #define DELTAFILL_WORKER_RUNTIME_RANGE_PORT_H_
 
+#include <array>
 #include <cstdint>
 #include <functional>
-#include <span>
+#include <memory>
 #include <vector>
 
 #include "worker/exchange/boundary_exchange.h"
 #include "worker/model/boundary_port.h"
+#include "worker/model/buffer_pool.h"
 #include "worker/model/latent_cache.h"
 #include "worker/model/state_layout.h"
 #include "worker/runtime/attempt_book.h"
+#include "worker/runtime/hand_over.h"
 #include "worker/runtime/state_pool.h"
 
 namespace deltafill::worker {
 
+// What ports work with on a lane. All outlive them.
+struct PortLane {
+  const StateLayout* layout = nullptr;
+  kernels::Operators* operators = nullptr;  // of the lane that runs the passes
+  BoundaryExchange* exchange = nullptr;     // needed for kPeer and for next
+  // A backend with memory of its own; nullptr: buffers are the host's.
+  BufferPool* device_buffers = nullptr;
+  BufferPool* host_buffers = nullptr;  // page-locked
+  HandOver* hand_over = nullptr;       // needed for next
+};
+
 struct RangePass {
-  enum class Source : uint8_t { kZero, kBuffer, kPeer };
+  enum class Source : uint8_t { kZero, kBuffer, kHost, kPeer };
 
   AttemptKey attempt;
   uint32_t range = 0;
   AttemptFlagRef flag;
   Source source = Source::kZero;
-  StateBufferRef incoming;               // kBuffer: the state before the pass; kPeer: room for it
+  StateBufferRef incoming;               // kBuffer: the state before the pass; else room for it
+  PooledBuffer loaded;                   // kHost: the state before the pass, page-locked
   StateBufferRef outgoing;               // nullptr: nobody needs the state after it
   const ExchangeTarget* next = nullptr;  // whom outgoing is published to; nullptr: nobody
   std::vector<StateBufferRef> captures;
@@ -37,11 +52,13 @@ struct RangePass {
   uint64_t next_holds = 0;  // with next: rows [next_holds, end of the pass) are published to it
 };
 
-// Host memory only. Used by the thread that runs the pass.
+// Used by the thread that runs the pass. On a device, layers are issued at most two ahead of those
+// that are done, so that a pass ends soon after its attempt, and errors of what was handed on show
+// at a later call, at the latest in Finish.
 class RangePort : public BoundaryPort {
  public:
-  // exchange is needed for kPeer and for next. on_task_done is told the number of layers done.
-  RangePort(const StateLayout* layout, BoundaryExchange* exchange, RangePass pass,
+  // on_task_done is told the number of layers done.
+  RangePort(const PortLane& lane, RangePass pass,
             std::function<void(uint32_t layers_done)> on_task_done = nullptr);
 
   absl::StatusOr<const void*> Await(uint32_t layer, PartKind kind) override;
@@ -52,18 +69,32 @@ class RangePort : public BoundaryPort {
   absl::Status ShareLatents(uint32_t layer) override;
   absl::Status TaskDone(uint32_t layer) override;
 
+  // Call it after every pass, failed ones too: waits for the lane and for what was handed on, so
+  // that nothing uses the pass's memory any more. The first error of either.
+  absl::Status Finish();
+
   double wait_s() const { return wait_s_; }      // for peers
   bool peer_lost() const { return peer_lost_; }  // there was no way to the next worker
 
  private:
+  bool on_device() const { return lane_.device_buffers != nullptr; }
+  absl::StatusOr<const StateEntry*> Entry(uint32_t layer, PartKind kind) const;
   absl::StatusOr<ReceivedState> AwaitPeer(uint32_t layer, PartKind kind);
-  absl::Status PublishToNext(uint32_t layer, PartKind kind, std::span<const std::byte> bytes);
+  // The received bytes where the lane can read them: in device memory, or on the host in memory
+  // that copies run fast from. They stay until Finish.
+  absl::StatusOr<const std::byte*> Keep(ReceivedState received);
+  absl::Status PublishToNext(uint32_t layer, PartKind kind, const std::byte* bytes, size_t count,
+                             std::shared_ptr<const void> owner);
+  absl::Status PublishLatents(uint32_t layer);
   absl::Status AwaitEarlierLatents(uint32_t layer);
+  absl::Status Seen(absl::Status status);
 
-  const StateLayout* const layout_;
-  BoundaryExchange* const exchange_;
+  const PortLane lane_;
   const RangePass pass_;
   const std::function<void(uint32_t)> on_task_done_;
+  std::vector<ReceivedState> kept_;
+  std::vector<PooledBuffer> staged_;
+  std::array<std::unique_ptr<kernels::LanePoint>, 2> tasks_;  // ends of the last layers issued
   double wait_s_ = 0;
   bool peer_lost_ = false;
 };

@@ -123,15 +123,15 @@ absl::Status Worker::Composition::StartExchange() {
     limits.latent_bytes_max = setup_.latent_bytes_max / layout.latents.layers.size();
     limits.unreserved_bytes_max += setup_.latent_bytes_max;
   }
-  mailbox_ = std::make_shared<Mailbox>(layout, limits);
+  kernels::Backend& backend = setup_.served.model->backend();
+  mailbox_ = std::make_shared<Mailbox>(layout, limits, &backend);
   exchange_ = std::make_unique<WorkerExchange>(
       mailbox_, setup_.registry, ExchangeLinkLimits(),
       [this](const AttemptKey& attempt, const absl::Status& cause) {
         attempts_->Fail(attempt, cause, false, true);
       });
   agent_ = std::make_unique<WorkerAgent>(setup_.coordinator, WorkerAgentOptions{.log = setup_.log});
-  latent_pool_ = std::make_unique<LatentPool>(&setup_.served.model->backend(), &layout.latents,
-                                              setup_.latent_bytes_max);
+  latent_pool_ = std::make_unique<LatentPool>(&backend, &layout.latents, setup_.latent_bytes_max);
   latents_ = std::make_unique<LatentShelf>(latent_pool_.get());
   attempts_ = std::make_unique<AttemptBook>(exchange_.get(), latents_.get(), agent_.get());
   if (setup_.exchange_listen.empty()) return absl::OkStatus();
@@ -144,7 +144,8 @@ absl::Status Worker::Composition::StartExchange() {
 
 absl::Status Worker::Composition::MakeLanes() {
   Model& model = *setup_.served.model;
-  saver_ = std::make_unique<BoundarySaver>(setup_.store, &model.state_layout());
+  saver_ = std::make_unique<BoundarySaver>(setup_.store, &model.state_layout(), &model.backend());
+  DELTAFILL_TRY(saver_->status());
   const LaneParts parts{&model,          exchange_.get(), setup_.store, saver_.get(),
                         attempts_.get(), latents_.get(),  agent_.get()};
   DELTAFILL_TRY_ASSIGN(prefill, PrefillLane::Create(parts, {setup_.threads, setup_.range_tokens_max,
@@ -165,8 +166,8 @@ absl::StatusOr<CostConstants> Worker::Composition::Costs() {
     const uint32_t nobody = UINT32_MAX;
     return MeasureCosts(model, *exchange_, {nobody, profile_.exchange_address}, options);
   }
-  WorkerExchange in_process(std::make_shared<Mailbox>(model.state_layout()), nullptr,
-                            ExchangeLinkLimits(), nullptr);
+  auto mailbox = std::make_shared<Mailbox>(model.state_layout(), MailboxLimits(), &model.backend());
+  WorkerExchange in_process(std::move(mailbox), nullptr, ExchangeLinkLimits(), nullptr);
   in_process.SetWorker(0);
   return MeasureCosts(model, in_process, {0, ""}, options);
 }

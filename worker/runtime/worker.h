@@ -52,8 +52,7 @@ class Worker {
  public:
   // Makes the lanes, measures costs (about 0.3 s) and begins to attach; keeps trying while the
   // coordinator is away, and again when it comes back. INVALID_ARGUMENT naming the field;
-  // RESOURCE_EXHAUSTED if the lanes' memory does not fit; UNAVAILABLE if it cannot listen;
-  // UNIMPLEMENTED for a backend whose memory is not the host's.
+  // RESOURCE_EXHAUSTED if the lanes' memory does not fit; UNAVAILABLE if it cannot listen.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(WorkerSetup setup);
 
   // Stop().
