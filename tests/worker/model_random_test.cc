@@ -173,12 +173,15 @@ TEST(InitConfigTest, HasEverythingButWeights) {
 TEST(LoadProgressTest, SaysAtTheEndWhatWasRead) {
   TemporaryDirectory directory;
   CopyFixture("softplus_d32", directory.path() + "/model");
-  std::vector<std::string> lines;
-  const auto model = LoadModel(directory.path() + "/model", MakeCpuBackend(),
-                               {.log = [&](const std::string& line) { lines.push_back(line); }});
-  ASSERT_TRUE(model.ok()) << model.status();
-  ASSERT_FALSE(lines.empty());
-  EXPECT_THAT(lines.back(), testing::MatchesRegex("weights: .* GB in .* s, .* GB/s"));
+  for (const size_t expected : {2, 1}) {  // the fingerprint is kept beside the model
+    std::vector<std::string> lines;
+    const auto model = LoadModel(directory.path() + "/model", MakeCpuBackend(),
+                                 {.log = [&](const std::string& line) { lines.push_back(line); }});
+    ASSERT_TRUE(model.ok()) << model.status();
+    ASSERT_EQ(lines.size(), expected);
+    EXPECT_THAT(lines.front(), testing::MatchesRegex("(fingerprint|weights): .* GB in .* s, .*"));
+    EXPECT_THAT(lines.back(), testing::MatchesRegex("weights: .* GB in .* s, .* GB/s"));
+  }
 }
 
 }  // namespace

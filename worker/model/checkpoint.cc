@@ -132,6 +132,12 @@ absl::Status Checkpoint::OpenShard(const std::string& file_name,
   return absl::OkStatus();
 }
 
+uint64_t Checkpoint::TensorBytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [name, tensor] : tensors_) bytes += tensor.bytes().size();
+  return bytes;
+}
+
 absl::StatusOr<const CheckpointTensor*> Checkpoint::Get(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) {

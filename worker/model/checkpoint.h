@@ -4,6 +4,7 @@
 #define DELTAFILL_WORKER_MODEL_CHECKPOINT_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
@@ -35,6 +36,7 @@ class Checkpoint {
   const std::string& directory() const { return directory_; }
   const std::map<std::string, CheckpointTensor>& tensors() const { return tensors_; }
   const std::vector<std::unique_ptr<MappedFile>>& files() const { return files_; }
+  uint64_t TensorBytes() const;  // of all
 
   // DATA_LOSS naming directory and tensor if there is none of that name.
   absl::StatusOr<const CheckpointTensor*> Get(const std::string& name) const;

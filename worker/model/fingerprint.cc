@@ -122,16 +122,20 @@ std::string CanonicalArchitecture(const ModelConfig& config) {
   return text + "\n";
 }
 
-ModelFingerprint ComputeFingerprint(const ModelConfig& config, const Checkpoint& checkpoint) {
+ModelFingerprint ComputeFingerprint(const ModelConfig& config, const Checkpoint& checkpoint,
+                                    const LogLine& log) {
   std::vector<const CheckpointTensor*> tensors;
   for (const auto& [name, tensor] : checkpoint.tensors()) tensors.push_back(&tensor);
+  LoadProgress progress("fingerprint", checkpoint.TensorBytes(), log);
   std::vector<std::array<uint8_t, 32>> contents(tensors.size());
   RunParallelSteps(static_cast<int64_t>(tensors.size()), [&](int64_t index) {
     Sha256 hash;
     hash.Update(tensors[static_cast<size_t>(index)]->bytes());
     contents[static_cast<size_t>(index)] = hash.Finish();
+    progress.Add(tensors[static_cast<size_t>(index)]->bytes().size());
     return absl::OkStatus();
   }).IgnoreError();
+  progress.Finish();
   Sha256 whole;
   UpdateText(whole, "deltafill.model.1");
   UpdateText(whole, CanonicalArchitecture(config));
@@ -149,12 +153,13 @@ ModelFingerprint ComputeFingerprint(const ModelConfig& config, const Checkpoint&
   return fingerprint;
 }
 
-ModelFingerprint CachedFingerprint(const ModelConfig& config, const Checkpoint& checkpoint) {
+ModelFingerprint CachedFingerprint(const ModelConfig& config, const Checkpoint& checkpoint,
+                                   const LogLine& log) {
   const std::string path = checkpoint.directory() + "/" + kFingerprintFileName;
   const json guard = MakeGuard(config, checkpoint);
   ModelFingerprint fingerprint;
   if (ReadCache(path, guard, &fingerprint)) return fingerprint;
-  fingerprint = ComputeFingerprint(config, checkpoint);
+  fingerprint = ComputeFingerprint(config, checkpoint, log);
   const json cached = {{"fingerprint", fingerprint.ToHex()}, {"guard", guard}};
   // A directory that cannot be written only costs the next start this computation.
   WriteFileAtomically(path, cached.dump(1) + "\n").IgnoreError();

@@ -8,6 +8,7 @@
 #include "statestore/identity.h"
 #include "worker/model/checkpoint.h"
 #include "worker/model/config.h"
+#include "worker/model/load_progress.h"
 
 namespace deltafill::worker {
 
@@ -18,11 +19,13 @@ inline constexpr char kFingerprintFileName[] = "deltafill_fingerprint.json";
 std::string CanonicalArchitecture(const ModelConfig& config);
 
 // Reads every byte of the checkpoint, tensors in parallel: about a second a thread for 2 GB once
-// they are in memory.
-ModelFingerprint ComputeFingerprint(const ModelConfig& config, const Checkpoint& checkpoint);
+// they are in memory. How far it has come goes to `log`, which may be empty.
+ModelFingerprint ComputeFingerprint(const ModelConfig& config, const Checkpoint& checkpoint,
+                                    const LogLine& log = nullptr);
 
 // The cached one if its guard matches; else computes it and caches it if the directory is writable.
-ModelFingerprint CachedFingerprint(const ModelConfig& config, const Checkpoint& checkpoint);
+ModelFingerprint CachedFingerprint(const ModelConfig& config, const Checkpoint& checkpoint,
+                                   const LogLine& log = nullptr);
 
 }  // namespace deltafill::worker
 

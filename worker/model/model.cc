@@ -44,10 +44,8 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& directory,
     return LoadFrom(reader, std::move(config), backend, &progress);
   }
   DELTAFILL_TRY_ASSIGN(checkpoint, Checkpoint::Open(directory));
-  const ModelFingerprint fingerprint = CachedFingerprint(config, *checkpoint);
-  uint64_t total_bytes = 0;
-  for (const auto& [name, tensor] : checkpoint->tensors()) total_bytes += tensor.bytes().size();
-  LoadProgress progress("weights", total_bytes, options.log);
+  const ModelFingerprint fingerprint = CachedFingerprint(config, *checkpoint, options.log);
+  LoadProgress progress("weights", checkpoint->TensorBytes(), options.log);
   CheckpointReader reader(*checkpoint, fingerprint, *backend, progress);
   return LoadFrom(reader, std::move(config), backend, &progress);
 }
