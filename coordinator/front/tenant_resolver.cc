@@ -32,7 +32,7 @@ class TrustingResolver final : public TenantResolver {
     if (std::next(first) != last) {
       return absl::InvalidArgumentError("metadata deltafill-tenant: given more than once");
     }
-    const absl::Status status = CheckTenantName(first->second, "metadata deltafill-tenant");
+    absl::Status status = CheckTenantName(first->second, "metadata deltafill-tenant");
     if (!status.ok()) return status;
     return first->second;
   }
@@ -112,7 +112,7 @@ absl::StatusOr<std::unique_ptr<TenantResolver>> NewCredentialsResolver(std::stri
     std::string hex, more;
     if (!(words >> credential.tenant) || credential.tenant[0] == '#') continue;
     const std::string where = absl::StrCat("credentials line ", number);
-    const absl::Status status = CheckTenantName(credential.tenant, where);
+    absl::Status status = CheckTenantName(credential.tenant, where);
     if (!status.ok()) return status;
     if (!(words >> hex) || !ParseHash(hex, &credential.hash) || (words >> more)) {
       return absl::InvalidArgumentError(absl::StrCat(
