@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/element_rows.h"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/swiglu.cuh"
 
 namespace deltafill::kernels::cuda {
 namespace {
@@ -10,10 +11,6 @@ namespace {
 // One CTA a row; rows may be a million and more, so they are the grid's x.
 unsigned ThreadsFor(int64_t pieces) {
   return static_cast<unsigned>(std::clamp<int64_t>((pieces + 31) / 32 * 32, 32, 256));
-}
-
-__device__ __forceinline__ float SiluTimes(float gate, float up) {
-  return gate * Reciprocal(1.0f + Exp2(-gate * 1.44269504f)) * up;
 }
 
 __device__ __forceinline__ uint32_t SwiGluPair(uint32_t gate, uint32_t up) {

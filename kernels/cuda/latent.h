@@ -70,12 +70,14 @@ struct LatentStepKernelParams {
   int64_t o_stride = 0;
   int first_sequence = 0;  // of this launch
   int sequences = 0;
+  int shared_bytes = 0;                 // that a CTA may have
   const LatentPart* parts = nullptr;    // of the launch's sequences, in order
   const int32_t* part_begin = nullptr;  // [sequences + 1], into parts
   int part_count = 0;
-  float* queries = nullptr;   // [sequences, heads, rank + rope_dim], scaled
-  float* averages = nullptr;  // [parts, heads, rank], unnormalised
-  float2* softmax = nullptr;  // [parts, heads]
+  __nv_bfloat16* queries = nullptr;  // [sequences, heads, rank + rope_dim], scaled
+  float* averages = nullptr;         // [parts, heads, rank], unnormalised
+  float2* softmax = nullptr;         // [parts, heads]
+  float* merged = nullptr;           // [sequences, heads, rank]
 };
 cudaError_t LaunchLatentStep(const LatentStepKernelParams& params, cudaStream_t stream);
 

@@ -10,11 +10,12 @@ namespace deltafill::kernels::cuda {
 
 inline constexpr int kLatentStepRankMax = 512;
 inline constexpr int kLatentStepRopeMax = 64;
+inline constexpr int kLatentStepNopeMax = 192;
 inline constexpr int64_t kLatentTokensMax = int64_t{1} << 30;
 
 // Keys of a part of a decoding step, at an absolute position: how a sum is cut depends on the
 // position alone.
-inline constexpr int64_t kLatentPartTokens = 1024;
+inline constexpr int64_t kLatentPartTokens = 512;
 static_assert(kLatentPageTokens % kLatentPartTokens == 0);
 
 // The padded dims of the prefill kernel that serves the shape; zeros if there is none.

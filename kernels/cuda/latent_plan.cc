@@ -87,7 +87,8 @@ LatentInstance LatentInstanceFor(const LatentShape& shape) {
 
 Status CheckLatentShape(const LatentShape& shape) {
   if (Status s = CheckRange("shape.heads", shape.heads, 1, kHeadsMax); !s.ok()) return s;
-  if (Status s = CheckDim("shape.nope_dim", shape.nope_dim, 8, 192); !s.ok()) return s;
+  if (Status s = CheckDim("shape.nope_dim", shape.nope_dim, 8, kLatentStepNopeMax); !s.ok())
+    return s;
   if (Status s = CheckDim("shape.rope_dim", shape.rope_dim, 0, kLatentStepRopeMax); !s.ok()) {
     return s;
   }
@@ -146,11 +147,11 @@ Status CheckLatentStep(const LatentStepParams& params, const LatentShape& shape)
   return CheckRows("o", params.o, batch, shape.OutputWidth());
 }
 
-std::vector<LatentChunk> PlanLatentChunks(int64_t first_token, int64_t rows) {
+std::vector<LatentChunk> PlanLatentChunks(int64_t first_token, int64_t rows, int64_t chunk_tokens) {
   std::vector<LatentChunk> chunks;
   const int64_t end = first_token + rows;
-  for (int64_t begin = 0; begin < end; begin += kLatentPageTokens) {
-    chunks.push_back({begin, std::min(begin + kLatentPageTokens, end),
+  for (int64_t begin = 0; begin < end; begin += chunk_tokens) {
+    chunks.push_back({begin, std::min(begin + chunk_tokens, end),
                       std::max<int64_t>(begin - first_token, 0) / kBlockTokens});
   }
   return chunks;

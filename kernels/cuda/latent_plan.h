@@ -18,15 +18,16 @@ Status CheckLatentPrefill(const LatentPrefillParams& params, const LatentShape& 
 Status CheckLatentStep(const LatentStepParams& params, const LatentShape& shape);
 
 float LatentScale(const LatentShape& shape);
+inline constexpr float kLog2E = 1.44269504088896341f;
 
-// The keys of a prefill call in the order in which they are expanded: whole pages, the last cut at
-// the end of the tokens.
+// The keys of a prefill call in the order in which they are expanded, `chunk_tokens` (whole pages)
+// at a time, the last cut at the end of the tokens.
 struct LatentChunk {
-  int64_t begin = 0;        // position, a multiple of kLatentPageTokens
+  int64_t begin = 0;        // position, a multiple of chunk_tokens
   int64_t end = 0;          // position
   int64_t first_panel = 0;  // of 64 rows from the call's first row on; earlier ones are finished
 };
-std::vector<LatentChunk> PlanLatentChunks(int64_t first_token, int64_t rows);
+std::vector<LatentChunk> PlanLatentChunks(int64_t first_token, int64_t rows, int64_t chunk_tokens);
 
 // Sequences [first, first + count) of a step that share a launch, so that their parts' results fit
 // about kLatentPartsHeld; a longer sequence is alone.

@@ -1,15 +1,15 @@
 // One decoding step in the absorbed form: W_k goes into the query, W_v is applied to the average,
 // and in between a head's keys and values are the latents themselves.
 #include "kernels/cuda/latent.h"
+#include "kernels/cuda/latent_step_part.cuh"
 #include "kernels/cuda/mma.cuh"
 
 namespace deltafill::kernels::cuda {
 namespace {
 
-constexpr int kHeads = 8;  // of a CTA that walks a part, one a warp
-constexpr int kTile = 32;  // keys in shared memory at a time, one a lane in the softmax
-constexpr int kRankLane = kLatentStepRankMax / 32;  // columns of the average a lane has, at most
-constexpr int kThreads = 256;
+constexpr int kSequences = 8;       // that share a reading of W_k or W_v
+constexpr int kColumnThreads = 64;  // two columns of the rank each
+constexpr int kProjectThreads = 256, kProjectValues = 32;
 
 __device__ __forceinline__ float SumWarp(float x) {
 #pragma unroll
@@ -17,140 +17,213 @@ __device__ __forceinline__ float SumWarp(float x) {
   return x;
 }
 
-// queries = scale (q W_k, q_rope): a CTA a head of a sequence, a thread some columns.
-__global__ void __launch_bounds__(kThreads)
+// queries = scale (q W_k, q_rope), for a head, 128 columns and up to eight sequences.
+__global__ void __launch_bounds__(kColumnThreads)
     AbsorbKernel(const __grid_constant__ LatentStepKernelParams p) {
-  const int head = blockIdx.x, sequence = blockIdx.y, rank = p.shape.rank;
-  const int nope = p.shape.nope_dim, rope = p.shape.rope_dim, width = rank + rope;
-  const __nv_bfloat16* const q =
-      p.q + (p.first_sequence + sequence) * p.q_stride + static_cast<int64_t>(head) * (nope + rope);
+  __shared__ float q[kSequences][kLatentStepNopeMax];
+  const int head = blockIdx.x, rank = p.shape.rank, width = rank + p.shape.rope_dim;
+  const int nope = p.shape.nope_dim, rope = p.shape.rope_dim;
+  const int first = blockIdx.z * kSequences, sequences = min(p.sequences - first, kSequences);
+  const int column = blockIdx.y * kColumnThreads * 2 + threadIdx.x * 2;
+  const auto query = [&](int i) {
+    return p.q + (p.first_sequence + first + i) * p.q_stride +
+           static_cast<int64_t>(head) * (nope + rope);
+  };
+  const auto absorbed = [&](int i) {
+    return p.queries + (static_cast<int64_t>(first + i) * p.shape.heads + head) * width;
+  };
+  for (int i = 0; i < kSequences; ++i) {
+    for (int j = threadIdx.x; j < nope; j += kColumnThreads) {
+      q[i][j] = i < sequences ? __bfloat162float(query(i)[j]) : 0.0f;
+    }
+    if (blockIdx.y > 0 || i >= sequences) continue;
+    for (int j = threadIdx.x; j < rope; j += kColumnThreads) {
+      absorbed(i)[rank + j] = __float2bfloat16(__bfloat162float(query(i)[nope + j]) * p.scale_log2);
+    }
+  }
+  __syncthreads();
+  if (column >= rank) return;
   const __nv_bfloat16* const w =
-      p.kv_b + static_cast<int64_t>(head) * (nope + p.shape.value_dim) * rank;
-  float* const to = p.queries + (static_cast<int64_t>(sequence) * p.shape.heads + head) * width;
-  for (int column = threadIdx.x; column < rank; column += kThreads) {
-    float sum = 0.0f;
-    for (int i = 0; i < nope; ++i) {
-      const float weight = __bfloat162float(w[static_cast<int64_t>(i) * rank + column]);
-      sum = fmaf(__bfloat162float(q[i]), weight, sum);
+      p.kv_b + static_cast<int64_t>(head) * (nope + p.shape.value_dim) * rank + column;
+  float sums[kSequences][2] = {};
+#pragma unroll 16
+  for (int i = 0; i < nope; ++i) {
+    const uint32_t pair = *reinterpret_cast<const uint32_t*>(w + static_cast<int64_t>(i) * rank);
+#pragma unroll
+    for (int j = 0; j < kSequences; ++j) {
+      sums[j][0] = fmaf(q[j][i], LowBf16(pair), sums[j][0]);
+      sums[j][1] = fmaf(q[j][i], HighBf16(pair), sums[j][1]);
     }
-    to[column] = sum * p.scale_log2;
   }
-  for (int i = threadIdx.x; i < rope; i += kThreads) {
-    to[rank + i] = __bfloat162float(q[nope + i]) * p.scale_log2;
+#pragma unroll
+  for (int j = 0; j < kSequences; ++j) {
+    if (j >= sequences) break;
+    *reinterpret_cast<uint32_t*>(absorbed(j) + column) =
+        PackBf16(sums[j][0] * p.scale_log2, sums[j][1] * p.scale_log2);
   }
 }
 
-struct PartShared {
-  static constexpr int kWidthMax = kLatentStepRankMax + kLatentStepRopeMax;
-  alignas(16) __nv_bfloat16 rows[kTile * kWidthMax];
-  float queries[kHeads][kWidthMax];
-};
-
-// One part for eight heads. A lane has every 32nd column of its warp's head.
-__global__ void __launch_bounds__(kHeads * 32)
+template <int head_tiles, int buffers>
+__global__ void __launch_bounds__(kPartThreads)
     PartKernel(const __grid_constant__ LatentStepKernelParams p) {
+  using Shared = PartShared<head_tiles, buffers>;
   extern __shared__ __align__(16) uint8_t shared_bytes[];
-  PartShared& s = *reinterpret_cast<PartShared*>(shared_bytes);
-  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  const int head = blockIdx.y * kHeads + warp;
+  Shared& s = *reinterpret_cast<Shared*>(shared_bytes);
   const int rank = p.shape.rank, width = rank + p.shape.rope_dim;
+  const int first_head = blockIdx.y * Shared::kHeads;
+  const int heads = min(p.shape.heads - first_head, Shared::kHeads);
   const LatentPart part = p.parts[blockIdx.x];
-  const bool present = head < p.shape.heads;
-  if (present) {
-    const float* const query =
-        p.queries +
-        (static_cast<int64_t>(part.sequence - p.first_sequence) * p.shape.heads + head) * width;
-    for (int i = lane; i < width; i += 32) s.queries[warp][i] = query[i];
-  }
-  float average[kRankLane] = {};
-  float largest = -INFINITY, total = 0.0f;
-  for (int first = 0; first < part.tokens; first += kTile) {
-    const int keys = min(kTile, part.tokens - first);
+  const int64_t sequence = part.sequence - p.first_sequence;
+  LoadPartRows(p.queries + (sequence * p.shape.heads + first_head) * width, heads, Shared::kHeads,
+               width, s.queries);
+  const auto load = [&](int tile) {
+    const int first = tile * kPartKeys;
+    LoadPartRows(part.latents + static_cast<int64_t>(first) * width,
+                 min(part.tokens - first, kPartKeys), kPartKeys, width, s.keys[tile % buffers]);
+  };
+  load(0);
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+  PartWarp<head_tiles, buffers> of_warp{s, width, warp, lane};
+  of_warp.Start();
+  const int tiles = (part.tokens + kPartKeys - 1) / kPartKeys;
+  for (int tile = 0; tile < tiles; ++tile) {
+    WaitCopies<0>();
     __syncthreads();
-    const uint4* const from =
-        reinterpret_cast<const uint4*>(part.latents + static_cast<int64_t>(first) * width);
-    for (int i = threadIdx.x; i < keys * width / 8; i += kHeads * 32) {
-      reinterpret_cast<uint4*>(s.rows)[i] = from[i];
+    if (buffers > 1 && tile + 1 < tiles) load(tile + 1);
+    const __nv_bfloat16* const keys = s.keys[tile % buffers];
+    float scores[2][4], rescale[head_tiles][2];
+    if (of_warp.HasScores()) {
+      of_warp.Score(keys, part.tokens - tile * kPartKeys, scores);
+      of_warp.ShareHighs(scores);
     }
     __syncthreads();
-    if (!present) continue;
-    float score = -INFINITY;  // of key `lane`
-    for (int key = 0; key < keys; ++key) {
-      float sum = 0.0f;
-      for (int i = lane; i < width; i += 32) {
-        sum = fmaf(s.queries[warp][i], __bfloat162float(s.rows[key * width + i]), sum);
-      }
-      sum = SumWarp(sum);
-      if (lane == key) score = sum;
-    }
-    float high = score;
-#pragma unroll
-    for (int offset = 16; offset > 0; offset >>= 1) {
-      high = fmaxf(high, __shfl_xor_sync(~0u, high, offset));
-    }
-    high = fmaxf(high, largest);
-    const float rescale = Exp2(largest - high), weight = Exp2(score - high);
-    total = fmaf(total, rescale, SumWarp(weight));
-    largest = high;
-#pragma unroll
-    for (int i = 0; i < kRankLane; ++i) average[i] *= rescale;
-    for (int key = 0; key < keys; ++key) {
-      const float of_key = __shfl_sync(~0u, weight, key);
-#pragma unroll
-      for (int i = 0; i < kRankLane; ++i) {
-        const int column = i * 32 + lane;
-        if (column >= rank) break;
-        average[i] = fmaf(of_key, __bfloat162float(s.rows[key * width + column]), average[i]);
-      }
-    }
+    of_warp.TakeHighs(rescale);
+    if (of_warp.HasScores()) of_warp.ShareWeights(scores);
+    __syncthreads();
+    of_warp.AddKeys(keys, rescale);
+    if (buffers > 1) continue;
+    __syncthreads();
+    if (tile + 1 < tiles) load(tile + 1);
   }
-  if (!present) return;
-  const int64_t at = static_cast<int64_t>(blockIdx.x) * p.shape.heads + head;
-  if (lane == 0) p.softmax[at] = make_float2(largest, total);
 #pragma unroll
-  for (int i = 0; i < kRankLane; ++i) {
-    const int column = i * 32 + lane;
-    if (column < rank) p.averages[at * rank + column] = average[i];
+  for (int i = 0; i < 2 * head_tiles; ++i) {
+    const int head = of_warp.Head(i >> 1, i & 1);
+    if (head >= heads) continue;
+    const int64_t at = static_cast<int64_t>(blockIdx.x) * p.shape.heads + first_head + head;
+    if (warp == 0 && (lane & 3) == 0) {
+      p.softmax[at] = make_float2(of_warp.largest[i >> 1][i & 1], of_warp.total[i >> 1][i & 1]);
+    }
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const int column = warp * 64 + n * 8 + (lane & 3) * 2;
+      if (column >= rank) break;
+      *reinterpret_cast<float2*>(p.averages + at * rank + column) = make_float2(
+          of_warp.sums[i >> 1][n][(i & 1) * 2], of_warp.sums[i >> 1][n][(i & 1) * 2 + 1]);
+    }
   }
 }
 
-// Parts of a sequence from the first on, then W_v: a CTA a head of a sequence.
-__global__ void __launch_bounds__(kThreads)
+// Over the CTA; every thread gets it. The order is that of the number of threads alone.
+template <typename Combine>
+__device__ __forceinline__ float Reduce(float x, float (&of_threads)[kColumnThreads],
+                                        const Combine& combine) {
+  __syncthreads();
+  of_threads[threadIdx.x] = x;
+  __syncthreads();
+  float all = of_threads[0];
+  for (int i = 1; i < kColumnThreads; ++i) all = combine(all, of_threads[i]);
+  return all;
+}
+
+// merged = the average over a sequence's parts, for a head and 128 columns.
+__global__ void __launch_bounds__(kColumnThreads)
     MergeKernel(const __grid_constant__ LatentStepKernelParams p) {
-  __shared__ float average[kLatentStepRankMax];
-  const int head = blockIdx.x, sequence = blockIdx.y, rank = p.shape.rank;
+  __shared__ float of_threads[kColumnThreads];
+  const int head = blockIdx.x, sequence = blockIdx.z, heads = p.shape.heads, rank = p.shape.rank;
   const int begin = p.part_begin[sequence], end = p.part_begin[sequence + 1];
-  float largest = -INFINITY, total = 0.0f;
-  float sums[(kLatentStepRankMax + kThreads - 1) / kThreads] = {};
-  for (int part = begin; part < end; ++part) {
-    const int64_t at = static_cast<int64_t>(part) * p.shape.heads + head;
-    const float2 softmax = p.softmax[at];
-    const float high = fmaxf(largest, softmax.x);
-    const float before = Exp2(largest - high), added = Exp2(softmax.x - high);
-    total = fmaf(softmax.y, added, total * before);
-    largest = high;
-    for (int i = 0, column = threadIdx.x; column < rank; ++i, column += kThreads) {
-      sums[i] = fmaf(p.averages[at * rank + column], added, sums[i] * before);
-    }
+  const auto softmax = [&](int part) {
+    return p.softmax[static_cast<int64_t>(part) * heads + head];
+  };
+  float largest = -INFINITY;
+  for (int part = begin + threadIdx.x; part < end; part += kColumnThreads) {
+    largest = fmaxf(largest, softmax(part).x);
   }
-  for (int i = 0, column = threadIdx.x; column < rank; ++i, column += kThreads) {
-    average[column] = sums[i] / total;
+  largest = Reduce(largest, of_threads, [](float a, float b) { return fmaxf(a, b); });
+  float total = 0.0f;
+  for (int part = begin + threadIdx.x; part < end; part += kColumnThreads) {
+    const float2 of_part = softmax(part);
+    total = fmaf(of_part.y, Exp2(of_part.x - largest), total);
+  }
+  total = Reduce(total, of_threads, [](float a, float b) { return a + b; });
+  const int column = blockIdx.y * kColumnThreads * 2 + threadIdx.x * 2;
+  if (column >= rank) return;
+  float low = 0.0f, high = 0.0f;
+#pragma unroll 8
+  for (int part = begin; part < end; ++part) {
+    const float weight = Exp2(softmax(part).x - largest);
+    const float2 sums = *reinterpret_cast<const float2*>(
+        p.averages + (static_cast<int64_t>(part) * heads + head) * rank + column);
+    low = fmaf(sums.x, weight, low);
+    high = fmaf(sums.y, weight, high);
+  }
+  *reinterpret_cast<float2*>(p.merged + (static_cast<int64_t>(sequence) * heads + head) * rank +
+                             column) = make_float2(low / total, high / total);
+}
+
+// o = W_v merged, for a head, 32 values and up to eight sequences; a warp has every eighth value.
+__global__ void __launch_bounds__(kProjectThreads)
+    ProjectKernel(const __grid_constant__ LatentStepKernelParams p) {
+  __shared__ float merged[kSequences][kLatentStepRankMax];
+  const int head = blockIdx.x, rank = p.shape.rank, values = p.shape.value_dim;
+  const int first = blockIdx.z * kSequences, sequences = min(p.sequences - first, kSequences);
+  for (int i = 0; i < kSequences; ++i) {
+    for (int j = threadIdx.x; j < rank; j += kProjectThreads) {
+      const int64_t at = static_cast<int64_t>(first + i) * p.shape.heads + head;
+      merged[i][j] = i < sequences ? p.merged[at * rank + j] : 0.0f;
+    }
   }
   __syncthreads();
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  const int values = p.shape.value_dim, nope = p.shape.nope_dim;
   const __nv_bfloat16* const w =
-      p.kv_b + (static_cast<int64_t>(head) * (nope + values) + nope) * rank;
-  __nv_bfloat16* const o =
-      p.o + (p.first_sequence + sequence) * p.o_stride + static_cast<int64_t>(head) * values;
-  for (int value = warp; value < values; value += kThreads / 32) {
-    float sum = 0.0f;
-    for (int i = lane; i < rank; i += 32) {
-      sum = fmaf(average[i], __bfloat162float(w[static_cast<int64_t>(value) * rank + i]), sum);
+      p.kv_b + (static_cast<int64_t>(head) * (p.shape.nope_dim + values) + p.shape.nope_dim) * rank;
+  for (int i = warp; i < kProjectValues; i += kProjectThreads / 32) {
+    const int value = blockIdx.y * kProjectValues + i;
+    if (value >= values) break;
+    float sums[kSequences] = {};
+    for (int column = lane * 2; column < rank; column += 64) {
+      const uint32_t pair =
+          *reinterpret_cast<const uint32_t*>(w + static_cast<int64_t>(value) * rank + column);
+#pragma unroll
+      for (int j = 0; j < kSequences; ++j) {
+        const float2 average = *reinterpret_cast<const float2*>(&merged[j][column]);
+        sums[j] = fmaf(average.x, LowBf16(pair), sums[j]);
+        sums[j] = fmaf(average.y, HighBf16(pair), sums[j]);
+      }
     }
-    sum = SumWarp(sum);
-    if (lane == 0) o[value] = __float2bfloat16(sum);
+#pragma unroll
+    for (int j = 0; j < kSequences; ++j) {
+      const float sum = SumWarp(sums[j]);
+      if (j < sequences && lane == 0) {
+        p.o[(p.first_sequence + first + j) * p.o_stride + static_cast<int64_t>(head) * values +
+            value] = __float2bfloat16(sum);
+      }
+    }
   }
+}
+
+unsigned Ceil(int64_t value, int64_t by) { return static_cast<unsigned>((value + by - 1) / by); }
+
+template <int head_tiles, int buffers>
+cudaError_t LaunchParts(const LatentStepKernelParams& params, cudaStream_t stream) {
+  using Shared = PartShared<head_tiles, buffers>;
+  const auto kernel = PartKernel<head_tiles, buffers>;
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
+  if (error != cudaSuccess) return error;
+  const dim3 grid(static_cast<unsigned>(params.part_count),
+                  Ceil(params.shape.heads, Shared::kHeads));
+  kernel<<<grid, kPartThreads, sizeof(Shared), stream>>>(params);
+  return cudaGetLastError();
 }
 
 }  // namespace
@@ -158,14 +231,17 @@ __global__ void __launch_bounds__(kThreads)
 cudaError_t LaunchLatentStep(const LatentStepKernelParams& params, cudaStream_t stream) {
   if (params.sequences == 0) return cudaSuccess;
   const unsigned heads = static_cast<unsigned>(params.shape.heads);
-  const dim3 by_head(heads, static_cast<unsigned>(params.sequences));
-  AbsorbKernel<<<by_head, kThreads, 0, stream>>>(params);
-  const cudaError_t error = cudaFuncSetAttribute(
-      PartKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(PartShared));
+  const unsigned columns = Ceil(params.shape.rank, 2 * kColumnThreads);
+  const unsigned groups = Ceil(params.sequences, kSequences);
+  AbsorbKernel<<<dim3(heads, columns, groups), kColumnThreads, 0, stream>>>(params);
+  const bool roomy = params.shared_bytes >= static_cast<int>(sizeof(PartShared<2, 2>));
+  const cudaError_t error =
+      roomy ? LaunchParts<2, 2>(params, stream) : LaunchParts<1, 1>(params, stream);
   if (error != cudaSuccess) return error;
-  const dim3 by_part(static_cast<unsigned>(params.part_count), (heads + kHeads - 1) / kHeads);
-  PartKernel<<<by_part, kHeads * 32, sizeof(PartShared), stream>>>(params);
-  MergeKernel<<<by_head, kThreads, 0, stream>>>(params);
+  const unsigned sequences = static_cast<unsigned>(params.sequences);
+  MergeKernel<<<dim3(heads, columns, sequences), kColumnThreads, 0, stream>>>(params);
+  const unsigned values = Ceil(params.shape.value_dim, kProjectValues);
+  ProjectKernel<<<dim3(heads, values, groups), kProjectThreads, 0, stream>>>(params);
   return cudaGetLastError();
 }
 

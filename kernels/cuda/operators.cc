@@ -32,10 +32,6 @@ class CudaPoint final : public LanePoint {
   cudaEvent_t event_ = nullptr;
 };
 
-Status Unsupported(const char* what) {
-  return {StatusCode::kUnsupported, std::string(what) + ": the CUDA backend does not have it"};
-}
-
 }  // namespace
 
 CudaOperators::CudaOperators(std::shared_ptr<const CudaDevice> device)
@@ -131,10 +127,6 @@ Status CudaOperators::DeltaRuleStep(const DeltaRuleStepParams& params) {
     if (Status s = RefuseInRecording("a step of more than 256 sequences"); !s.ok()) return s;
   }
   return cuda::DeltaRuleStep(params, &state_pointers_, stream_.get());
-}
-
-Status CudaOperators::MixtureOfExperts(const MixtureParams&) {
-  return Unsupported("mixture of experts");
 }
 
 Status CudaOperators::Synchronize() {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "kernels/cuda/forward.h"
+#include "kernels/cuda/mixture.h"
 #include "kernels/cuda/product.h"
 #include "kernels/operators.h"
 
@@ -23,10 +24,10 @@ struct CudaDevice {
 
 // Device memory that latent attention works in; grows with the longest call so far.
 struct LatentWorkspace {
-  DeviceBuffer expanded;           // prefill: keys and values of a page
+  DeviceBuffer expanded, rope;     // prefill: keys and values of some pages
   DeviceBuffer sums, softmax;      // prefill: between pages; decoding: of parts
   DeviceBuffer parts, part_begin;  // decoding
-  DeviceBuffer queries;            // decoding
+  DeviceBuffer queries, merged;    // decoding
 };
 
 // Rows are bf16 (y of a product may be f32). Workspaces grow with the largest call so far, so a
@@ -76,6 +77,11 @@ class CudaOperators final : public Operators {
                   const MutableRows& y, bool accumulate);
   Status AttendSequence(const LatentPrefillParams& params, size_t index,
                         const CudaLatentProjection& projection);
+  Status AttendSequenceHopper(const LatentPrefillParams& params, size_t index,
+                              const CudaLatentProjection& projection);
+  // Keys and values of positions [begin, end), from the start of a page on.
+  Status ExpandLatents(const LatentSequence& sequence, int64_t begin, int64_t end,
+                       const CudaLatentProjection& projection);
   Status CopyRows(const ConstRows& from, const MutableRows& to, int64_t rows, int64_t width);
 
   const std::shared_ptr<const CudaDevice> device_;
@@ -90,6 +96,7 @@ class CudaOperators final : public Operators {
   DeviceBuffer aligned_x_;
   DeviceBuffer aligned_y_;
   LatentWorkspace latent_;
+  MixtureWorkspace mixture_;
   std::unique_ptr<CudaRecording> recording_;  // while calls are recorded
 };
 

@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "kernels/cuda/latent.h"
+#include "kernels/cuda/latent_hopper.h"
+#include "kernels/cuda/latent_pages.h"
 #include "kernels/cuda/latent_plan.h"
 #include "kernels/cuda/latent_projection.h"
 #include "kernels/cuda/operators.h"
 
 namespace deltafill::kernels::cuda {
 namespace {
-
-constexpr float kLog2E = 1.44269504088896341f;
 
 using Bf16 = __nv_bfloat16;
 
@@ -21,12 +21,6 @@ Status AsCudaProjection(const LatentProjection* projection, const CudaLatentProj
   *out = dynamic_cast<const CudaLatentProjection*>(projection);
   if (*out != nullptr) return {};
   return InvalidArgument("projection: was not made by a CUDA backend");
-}
-
-Bf16* RowOf(const LatentSequence& sequence, int64_t token, int64_t width) {
-  Bf16* const page =
-      static_cast<Bf16*>(sequence.pages[static_cast<size_t>(token / kLatentPageTokens)]);
-  return page + token % kLatentPageTokens * width;
 }
 
 template <typename T>
@@ -57,7 +51,7 @@ Status CudaOperators::LatentAppend(const LatentAppendParams& params) {
       const int64_t token = sequence.first_token + row - params.offsets[i];
       const int64_t left_of_page = kLatentPageTokens - token % kLatentPageTokens;
       kernel.run = {row, std::min(left_of_page, params.offsets[i + 1] - row),
-                    RowOf(sequence, token, width)};
+                    LatentRowOf(sequence, token, width)};
       const cudaError_t launched = LaunchLatentAppend(kernel, stream_.get());
       if (Status s = FromCuda(launched, "latent append"); !s.ok()) return s;
     }
@@ -71,7 +65,8 @@ Status CudaOperators::AttendSequence(const LatentPrefillParams& params, size_t i
   const LatentSequence& sequence = params.sequences[index];
   const int64_t first_row = params.offsets[index], rows = params.offsets[index + 1] - first_row;
   const int64_t columns = projection.weight().out_features();
-  const std::vector<LatentChunk> chunks = PlanLatentChunks(sequence.first_token, rows);
+  const std::vector<LatentChunk> chunks =
+      PlanLatentChunks(sequence.first_token, rows, kLatentPageTokens);
   const size_t chunk_rows = static_cast<size_t>(chunks[0].end);
   LatentWorkspace& w = latent_;
   const size_t expanded_bytes = chunk_rows * static_cast<size_t>(columns) * sizeof(Bf16);
@@ -97,7 +92,7 @@ Status CudaOperators::AttendSequence(const LatentPrefillParams& params, size_t i
   kernel.softmax = w.softmax.as<float2>();
   for (const LatentChunk& chunk : chunks) {
     const int64_t width = shape.LatentWidth();
-    kernel.latents = RowOf(sequence, chunk.begin, width);
+    kernel.latents = LatentRowOf(sequence, chunk.begin, width);
     kernel.chunk_begin = chunk.begin;
     kernel.chunk_end = chunk.end;
     kernel.first_panel = chunk.first_panel;
@@ -120,9 +115,13 @@ Status CudaOperators::LatentPrefill(const LatentPrefillParams& params) {
   if (Status s = Enter(); !s.ok()) return s;
   if (Status s = AsCudaProjection(params.projection, &projection); !s.ok()) return s;
   if (Status s = CheckLatentPrefill(params, projection->shape()); !s.ok()) return s;
+  const DeviceTraits& device = device_->traits;
+  const bool hopper = ServesLatentHopper(projection->shape(), device.major, device.minor);
   for (size_t i = 0; i < params.sequences.size(); ++i) {
     if (params.offsets[i + 1] == params.offsets[i]) continue;
-    if (Status s = AttendSequence(params, i, *projection); !s.ok()) return s;
+    Status status = hopper ? AttendSequenceHopper(params, i, *projection)
+                           : AttendSequence(params, i, *projection);
+    if (!status.ok()) return status;
   }
   return {};
 }
@@ -139,6 +138,7 @@ Status CudaOperators::LatentStep(const LatentStepParams& params) {
   LatentStepKernelParams kernel;
   kernel.shape = shape;
   kernel.scale_log2 = LatentScale(shape) * kLog2E;
+  kernel.shared_bytes = device_->traits.shared_bytes_per_cta;
   kernel.kv_b = static_cast<const Bf16*>(projection->weight().rows());
   kernel.q = static_cast<const Bf16*>(params.q.data);
   kernel.q_stride = params.q.row_stride;
@@ -153,7 +153,7 @@ Status CudaOperators::LatentStep(const LatentStepParams& params) {
     for (int64_t i = group.first; i < group.first + group.count; ++i) {
       const int64_t end = positions[static_cast<size_t>(i)] + 1;
       for (int64_t token = 0; token < end; token += kLatentPartTokens) {
-        parts.push_back({RowOf(params.sequences[static_cast<size_t>(i)], token, width),
+        parts.push_back({LatentRowOf(params.sequences[static_cast<size_t>(i)], token, width),
                          static_cast<int32_t>(std::min(kLatentPartTokens, end - token)),
                          static_cast<int32_t>(i)});
       }
@@ -162,9 +162,11 @@ Status CudaOperators::LatentStep(const LatentStepParams& params) {
     LatentWorkspace& w = latent_;
     if (Status s = UploadTo(parts, &w.parts, stream); !s.ok()) return s;
     if (Status s = UploadTo(part_begin, &w.part_begin, stream); !s.ok()) return s;
-    const size_t queries = static_cast<size_t>(group.count * width) * heads * sizeof(float);
+    const size_t queries = static_cast<size_t>(group.count * width) * heads * sizeof(Bf16);
+    const size_t merged = static_cast<size_t>(group.count * shape.rank) * heads * sizeof(float);
     const size_t states = parts.size() * heads;
     if (Status s = w.queries.Reserve(queries, stream); !s.ok()) return s;
+    if (Status s = w.merged.Reserve(merged, stream); !s.ok()) return s;
     if (Status s = w.sums.Reserve(states * static_cast<size_t>(shape.rank) * 4, stream); !s.ok()) {
       return s;
     }
@@ -174,7 +176,8 @@ Status CudaOperators::LatentStep(const LatentStepParams& params) {
     kernel.parts = w.parts.as<LatentPart>();
     kernel.part_begin = w.part_begin.as<int32_t>();
     kernel.part_count = static_cast<int>(parts.size());
-    kernel.queries = w.queries.as<float>();
+    kernel.queries = w.queries.as<Bf16>();
+    kernel.merged = w.merged.as<float>();
     kernel.averages = w.sums.as<float>();
     kernel.softmax = w.softmax.as<float2>();
     if (Status s = FromCuda(LaunchLatentStep(kernel, stream), "latent step"); !s.ok()) return s;

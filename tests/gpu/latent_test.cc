@@ -18,6 +18,7 @@ constexpr LatentDims kSmall = {2, 32, 16, 32, 64};
 constexpr LatentDims kNoRope = {3, 64, 0, 24, 40};
 constexpr LatentDims kMiddle = {2, 96, 32, 128, 256};
 constexpr LatentDims kReal = {4, 128, 64, 128, 512};
+constexpr LatentDims kRealHeads = {2, 128, 64, 128, 64};
 
 // One layer and one sequence's cache of it, appended by the backend.
 class LatentTest : public CudaBackendTest {
@@ -160,6 +161,44 @@ TEST_F(LatentTest, RangesDoNotShowInTheBits) {
                                                           rows * dims.OutputWidth())),
               "")
         << first << " + " << rows;
+  }
+}
+
+// Heads that a kernel of their own may serve: chunks of several pages, and every block edge.
+TEST_F(LatentTest, RangesOfTheRealHeadsDoNotShowInTheBits) {
+  const LatentDims dims = kRealHeads;
+  const int64_t tokens = 4 * kLatentPageTokens + 900;
+  const auto projection = Project(dims, 11);
+  const Cache cache = Append(dims, tokens, {tokens});
+  Random random(12);
+  const std::vector<float> q = Bf16Normal(&random, tokens * dims.QueryWidth());
+  const BackendBuffer q_device = UploadBf16(q);
+  const std::vector<float> all = Prefill(*projection, q_device, cache, 0, tokens);
+  ASSERT_TRUE(AllFinite(all));
+  std::vector<std::pair<int64_t, int64_t>> ranges = {
+      {0, 1},       {0, 64},      {0, 65},
+      {64, 1},      {64, 64},     {64, 65},
+      {64, 200},    {128, 3000},  {4032, 128},
+      {16320, 64},  {16320, 65},  {16384, 1},
+      {16384, 64},  {16448, 200}, {8192, 8192},
+      {8192, 8193}, {16320, 900}, {15000 / 64 * 64, 1500},
+      {0, 16384},   {64, 16384},  {64, 16384 + 64}};
+  for (int64_t rows = 1; rows < 400; rows += 21) ranges.push_back({rows / 3 * 64, rows});
+  for (const auto& [first, rows] : ranges) {
+    const std::vector<float> part = Prefill(*projection, q_device, cache, first, rows);
+    ASSERT_EQ(ByteDifference(part, std::span(all).subspan(first * dims.OutputWidth(),
+                                                          rows * dims.OutputWidth())),
+              "")
+        << first << " + " << rows;
+  }
+  const double scale = 1.0 / std::sqrt(static_cast<double>(dims.nope_dim + dims.rope_dim));
+  const LatentReference reference(dims, w_, cache.dense, scale);
+  for (int64_t token : {127L, 128L, 300L, 4100L, tokens - 1}) {
+    const std::vector<double> expected =
+        reference.Attend(std::span(q).subspan(token * dims.QueryWidth(), dims.QueryWidth()), token);
+    const std::vector<float> got(all.begin() + token * dims.OutputWidth(),
+                                 all.begin() + (token + 1) * dims.OutputWidth());
+    EXPECT_LE(RelativeError(got, expected), 1.5e-2) << token;
   }
 }
 

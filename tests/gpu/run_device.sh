@@ -27,8 +27,9 @@ run_build() {
 
 # What tells most comes first.
 run_tests() {
-  for name in products_test backend_test backend_rows_test layer_walk_test latent_test \
-    row_operators_test recurrent_test forward_test forward_bits_test forward_large_test; do
+  for name in products_test backend_test backend_rows_test layer_walk_test latent_test mixture_test \
+    hybrid_walk_test row_operators_test recurrent_test forward_test forward_bits_test \
+    forward_large_test; do
     check tests 100 "gpu_$name" "$build/bin/gpu_$name"
   done
   check tests 60 gpu_nccl_link_test "$build/bin/gpu_nccl_link_test" '--gtest_filter=NcclLinkTest.*'
@@ -40,6 +41,7 @@ run_sanitizer() {
   tool "memcheck backend" memcheck gpu_backend_test '*Errors*:*Outlive*:*Aligned*'
   tool "memcheck latent" memcheck gpu_latent_test '*Values*'
   tool "racecheck latent" racecheck gpu_latent_test '*Values*'
+  tool "memcheck mixture" memcheck gpu_mixture_test '*Ties*:*OneExpert*:*Lanes*'
   tool "racecheck rows" racecheck gpu_backend_rows_test '*Embedding*:*SwiGlu*'
   tool "synccheck ring" synccheck gpu_forward_bits_test '*RunTwice/ring*'
   tool "racecheck ring" racecheck gpu_forward_bits_test '*RunTwice/ring_bounded'
@@ -52,6 +54,8 @@ run_bench() {
   bench 40 "decode, batch 1" "$walk" decode 100 1
   bench 40 "decode, batch 64" "$walk" decode 100 64
   bench 60 "products" "$walk" products
+  bench 40 "experts" "$build/bin/hybrid_cuda_bench" experts
+  bench 30 "latent attention" "$build/bin/hybrid_cuda_bench" latent
   bench 30 "delta rule" "$build/bin/kda_forward_bench" 1x8192x32 1x131072x32 1x131072x16
   bench 30 "rows" "$build/bin/kda_rows_bench"
   grep -hE '^(prefill|decode|memory|weights|numerics)' "$out/bench.log" >>"$out/summary.txt"

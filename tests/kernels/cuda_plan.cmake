@@ -16,7 +16,7 @@ add_dependencies(cuda_loader_test refusing_cuda_library empty_cuda_library)
 # Plans of the CUDA backend: need nvcc's build, not a device.
 if(TARGET deltafill_cuda_plan)
   add_dependencies(cuda_loader_test deltafill_cuda)
-  foreach(name product latent)
+  foreach(name product latent mixture)
     deltafill_test(cuda_${name}_plan_test
       SOURCES cuda_${name}_plan_test.cc
       LIBS deltafill_cuda_plan

@@ -1,0 +1,57 @@
+#include "kernels/cuda/grouped_hopper.h"
+
+#include <algorithm>
+#include <string>
+
+#include "kernels/cuda/runtime.h"
+
+namespace deltafill::kernels::cuda {
+namespace {
+
+constexpr int kMatrixTile = 128;  // rows of a matrix a CTA has
+constexpr int kDepthBlock = 64;
+
+Status MakeRowsMap(const GroupedProduct& product, uint32_t rows, TensorMap* out) {
+  const int64_t dims[] = {product.in_features, product.x_rows};
+  const int64_t strides[] = {product.in_features};
+  const uint32_t boxes[] = {rows};
+  return MakeTensorMap({product.x, dims, strides, boxes}, out);
+}
+
+}  // namespace
+
+Status MakeExpertMap(const void* matrix, int64_t out_features, int64_t in_features, bool swiglu,
+                     TensorMap* out) {
+  if (swiglu) {  // boxes of 8 gates and the 8 ups that they go with
+    const int64_t dims[] = {in_features, out_features, 2};
+    const int64_t strides[] = {in_features, out_features * in_features};
+    const uint32_t boxes[] = {8, 2};
+    return MakeTensorMap({matrix, dims, strides, boxes}, out);
+  }
+  const int64_t dims[] = {in_features, out_features};
+  const int64_t strides[] = {in_features};
+  const uint32_t boxes[] = {kMatrixTile};
+  return MakeTensorMap({matrix, dims, strides, boxes}, out);
+}
+
+Status LaunchGroupedHopper(const GroupedProduct& product, const TensorMap* maps,
+                           int multiprocessors, cudaStream_t stream) {
+  GroupedHopperParams params;
+  if (Status s = MakeRowsMap(product, kRowsBox, &params.rows); !s.ok()) return s;
+  if (Status s = MakeRowsMap(product, kFewRowsBox, &params.few_rows); !s.ok()) return s;
+  params.matrices = maps;
+  params.tiles = product.tiles;
+  params.work = product.work;
+  params.ticket = product.ticket;
+  const int64_t features = product.swiglu ? kMatrixTile / 2 : kMatrixTile;
+  params.feature_tiles = static_cast<int>((product.out_features + features - 1) / features);
+  params.depth_blocks = static_cast<int>((product.in_features + kDepthBlock - 1) / kDepthBlock);
+  params.out_features = static_cast<int>(product.out_features);
+  params.y = product.y;
+  const int ctas = static_cast<int>(
+      std::min<int64_t>(multiprocessors, product.tiles_max * params.feature_tiles));
+  return FromCuda(LaunchGroupedHopperKernel(params, product.swiglu, ctas, stream),
+                  "grouped product");
+}
+
+}  // namespace deltafill::kernels::cuda

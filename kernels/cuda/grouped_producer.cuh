@@ -1,0 +1,84 @@
+// The thread of the grouped product that draws tiles and has the copy engine bring them in.
+#ifndef DELTAFILL_KERNELS_CUDA_GROUPED_PRODUCER_CUH_
+#define DELTAFILL_KERNELS_CUDA_GROUPED_PRODUCER_CUH_
+
+#include "kernels/cuda/grouped_hopper_shared.cuh"
+
+namespace deltafill::kernels::cuda {
+
+template <bool swiglu>
+struct GroupedProducer {
+  static constexpr int kFeatures = swiglu ? kGroupedMatrixRows / 2 : kGroupedMatrixRows;
+
+  const GroupedHopperParams& p;
+  GroupedShared& s;
+  GroupedRing ring;
+  uint32_t tickets;  // that there are
+
+  __device__ __forceinline__ uint32_t Draw() const {
+    return atomicAdd(&p.work->tickets[p.ticket], 1u);
+  }
+  __device__ __forceinline__ TokenTile TileOf(uint32_t ticket) const {
+    return ticket < tickets ? p.tiles[ticket / p.feature_tiles] : TokenTile{};
+  }
+
+  __device__ __forceinline__ void CopyMatrix(const TensorMap* map, int depth, int first_feature,
+                                             uint32_t to, uint32_t barrier) const {
+    if constexpr (swiglu) {
+#pragma unroll
+      for (int i = 0; i < kFeatures / 8; ++i) {
+        TensorCopy(to + i * 2048, map, depth, first_feature + i * 8, 0, barrier);
+      }
+    } else {
+      TensorCopy(to, map, depth, first_feature, barrier);
+    }
+  }
+
+  __device__ __forceinline__ void CopyRows(const GroupedTask& task, int depth, uint32_t to,
+                                           uint32_t barrier) const {
+    const bool few = task.padded_rows < kRowsBox;
+    const TensorMap* const map = few ? &p.few_rows : &p.rows;
+    const int box = few ? kFewRowsBox : kRowsBox;
+    for (int row = 0; row < task.padded_rows; row += box) {
+      TensorCopy(to + row * 128, map, depth, task.first_row + row, barrier);
+    }
+  }
+
+  __device__ __forceinline__ void CopyTile(const TensorMap* map, const GroupedTask& task) {
+    for (int block = 0; block < p.depth_blocks; ++block) {
+      const uint32_t filled = SharedAddress(&s.filled[ring.stage]);
+      const uint32_t stage = SharedAddress(s.stages[ring.stage]);
+      BarrierWait(SharedAddress(&s.emptied[ring.stage]), ring.parity ^ 1);
+      if (block == 0) s.tasks[ring.stage] = task;
+      BarrierExpect(filled, kGroupedMatrixBytes + task.padded_rows * 128);
+      CopyMatrix(map, block * 64, task.first_feature, stage, filled);
+      CopyRows(task, block * 64, stage + kGroupedMatrixBytes, filled);
+      ring.Step();
+    }
+  }
+
+  // Tickets are drawn two tiles ahead and their tiles read one ahead: neither is waited for.
+  __device__ __forceinline__ void Run() {
+    tickets = static_cast<uint32_t>(p.work->tile_count * p.feature_tiles);
+    uint32_t ticket = Draw(), next = Draw();
+    TokenTile tile = TileOf(ticket);
+    while (ticket < tickets) {
+      const TokenTile next_tile = TileOf(next);
+      const uint32_t after = Draw();
+      const TensorMap* const map = p.matrices + tile.expert;
+      FenceTensorMap(map);
+      const int first_feature = static_cast<int>(ticket % p.feature_tiles) * kFeatures;
+      CopyTile(map, {tile.first_row, tile.rows, first_feature, PaddedRows(tile.rows)});
+      ticket = next;
+      tile = next_tile;
+      next = after;
+    }
+    BarrierWait(SharedAddress(&s.emptied[ring.stage]), ring.parity ^ 1);
+    s.tasks[ring.stage] = {};
+    BarrierArrive(SharedAddress(&s.filled[ring.stage]));
+  }
+};
+
+}  // namespace deltafill::kernels::cuda
+
+#endif  // DELTAFILL_KERNELS_CUDA_GROUPED_PRODUCER_CUH_

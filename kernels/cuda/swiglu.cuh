@@ -1,0 +1,15 @@
+// silu(gate) * up, the same wherever it is computed.
+#ifndef DELTAFILL_KERNELS_CUDA_SWIGLU_CUH_
+#define DELTAFILL_KERNELS_CUDA_SWIGLU_CUH_
+
+#include "kernels/cuda/mma.cuh"
+
+namespace deltafill::kernels::cuda {
+
+__device__ __forceinline__ float SiluTimes(float gate, float up) {
+  return gate * Reciprocal(1.0f + Exp2(-gate * 1.44269504f)) * up;
+}
+
+}  // namespace deltafill::kernels::cuda
+
+#endif  // DELTAFILL_KERNELS_CUDA_SWIGLU_CUH_

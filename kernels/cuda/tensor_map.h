@@ -1,0 +1,31 @@
+// Tensor maps of the copy engine (sm_90), made on the host.
+#ifndef DELTAFILL_KERNELS_CUDA_TENSOR_MAP_H_
+#define DELTAFILL_KERNELS_CUDA_TENSOR_MAP_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/status.h"
+
+namespace deltafill::kernels::cuda {
+
+using TensorMap = CUtensorMap;
+
+// A bf16 tensor whose innermost dim is dense; its boxes are 64 elements wide and land in shared
+// memory as rows of 128 bytes in the 128-byte swizzle. What lies outside the tensor is zeros.
+struct TensorMapShape {
+  const void* start = nullptr;            // device, aligned to 16 bytes
+  std::span<const int64_t> dims;          // innermost first, 2 or 3
+  std::span<const int64_t> strides;       // of the outer dims, in elements; multiples of 8
+  std::span<const uint32_t> outer_boxes;  // of the outer dims
+};
+inline constexpr uint32_t kTensorMapBox = 64;  // of the innermost dim
+
+// kInternal with the driver's code if it refuses, or has no tensor maps.
+Status MakeTensorMap(const TensorMapShape& shape, TensorMap* out);
+
+}  // namespace deltafill::kernels::cuda
+
+#endif  // DELTAFILL_KERNELS_CUDA_TENSOR_MAP_H_
