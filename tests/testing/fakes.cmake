@@ -6,6 +6,7 @@ if(TARGET proto_worker)
     fake_device.cc
     fake_device_calls.cc
     fake_device_lane.cc
+    fake_device_link.cc
     fake_model.cc
     held_store.cc)
   target_link_libraries(deltafill_testing_fakes

@@ -8,6 +8,7 @@
 
 #include "proto/worker.grpc.pb.h"
 #include "tests/testing/received_bytes.h"
+#include "tests/worker/exchange_fixture.h"
 #include "worker/exchange/exchange_server.h"
 #include "worker/exchange/worker_exchange.h"
 
@@ -15,27 +16,6 @@ namespace deltafill::worker {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr size_t kLargeBytes = (size_t{5} << 20) / 2 + 4;  // three pieces
-
-StateLayout OneSmallOneLarge() {
-  StateLayout layout;
-  layout.entries = {{0, PartKind::kRecurrent, PartDType::kF32, {16, 1, 1, 1}, 0, 64},
-                    {1,
-                     PartKind::kRecurrent,
-                     PartDType::kF32,
-                     {static_cast<uint32_t>(kLargeBytes / 4), 1, 1, 1},
-                     64,
-                     kLargeBytes}};
-  layout.bytes = 64 + kLargeBytes + 60;
-  return layout;
-}
-
-std::vector<std::byte> Pattern(size_t count, uint32_t seed) {
-  std::vector<std::byte> bytes(count);
-  for (size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>((i * 31 + seed) >> 3);
-  return bytes;
-}
-
 ExchangeLinkLimits Quick() {
   ExchangeLinkLimits limits;
   limits.unreachable_after = milliseconds(400);

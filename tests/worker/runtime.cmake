@@ -14,6 +14,7 @@ function(deltafill_runtime_test name)
 endfunction()
 
 deltafill_runtime_test(exchange_mailbox_test LABELS core concurrency)
+deltafill_runtime_test(exchange_device_link_test LABELS core concurrency LIBS proto_worker)
 deltafill_runtime_test(exchange_transport_test LABELS core concurrency LIBS proto_worker)
 deltafill_runtime_test(runtime_prefill_lane_test TWICE LABELS core concurrency)
 deltafill_runtime_test(runtime_decode_lane_test TWICE LABELS core concurrency)

@@ -9,6 +9,7 @@
 
 #include "proto/worker.pb.h"
 #include "tests/testing/fake_coordinator.h"
+#include "tests/testing/fake_device_link.h"
 #include "tests/testing/fake_model.h"
 #include "tests/testing/lane_fixture.h"
 #include "worker/runtime/worker_agent.h"
@@ -21,13 +22,28 @@ using test::FakeCoordinator;
 using test::FakeModel;
 using test::RandomTokens;
 
+enum class Transport { kInProcess, kNetwork, kDeviceLinks };
+
 // Whole workers over the toy model: through messages in and out, with a coordinator that gives
-// ranges in turn, in process or with ports of their own.
-class WorkerTest : public testing::TestWithParam<bool> {
+// ranges in turn, in process or with ports of their own, and there with device links or without.
+class WorkerTest : public testing::TestWithParam<Transport> {
  protected:
   WorkerTest() : store_(NewMemoryStore({})) {
     test::FakeModelOptions options;
     model_ = std::make_shared<FakeModel>(options);
+  }
+
+  ~WorkerTest() override {
+    workers_.clear();
+    EXPECT_EQ(cards_->links_alive(), 0);
+  }
+
+  static bool OverNetwork() { return GetParam() != Transport::kInProcess; }
+
+  // What a device hands on goes by device link where there is one, and nothing else does.
+  void ExpectTransfers(int count) const {
+    const bool by_link = GetParam() == Transport::kDeviceLinks && test::TestsUseDevice();
+    EXPECT_EQ(cards_->transfers(), by_link ? count : 0);
   }
 
   void AddWorker(const std::string& name) {
@@ -37,7 +53,8 @@ class WorkerTest : public testing::TestWithParam<bool> {
     setup.store = store_.get();
     setup.registry = registry_;
     setup.range_tokens_max = 256;
-    if (GetParam()) {
+    if (GetParam() == Transport::kDeviceLinks) setup.device_transport = cards_->NewCard(name);
+    if (OverNetwork()) {
       setup.coordinator = ConnectCoordinator("127.0.0.1:" + std::to_string(coordinator_->port()));
       setup.exchange_listen = "127.0.0.1:0";
     } else {
@@ -45,7 +62,7 @@ class WorkerTest : public testing::TestWithParam<bool> {
     }
     absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(setup);
     ASSERT_TRUE(worker.ok()) << worker.status();
-    EXPECT_EQ((*worker)->profile().exchange_address.empty(), !GetParam());
+    EXPECT_EQ((*worker)->profile().exchange_address.empty(), !OverNetwork());
     workers_.push_back(*std::move(worker));
     const int number = coordinator_->NumberOf(name);
     ASSERT_GE(number, 0);
@@ -90,16 +107,19 @@ class WorkerTest : public testing::TestWithParam<bool> {
   std::unique_ptr<StateStore> store_;
   std::shared_ptr<MailboxRegistry> registry_ = std::make_shared<MailboxRegistry>();
   std::unique_ptr<FakeCoordinator> coordinator_ = std::make_unique<FakeCoordinator>();
+  std::shared_ptr<test::CardSwitch> cards_ = std::make_shared<test::CardSwitch>();
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<uint32_t> numbers_;
 };
 
 TEST_P(WorkerTest, RangesInTurnGiveTheReferenceState) {
   for (const char* name : {"a", "b", "c"}) ASSERT_NO_FATAL_FAILURE(AddWorker(name));
+  int handed_on = 0;
   for (uint64_t prompt = 1; prompt <= 3; ++prompt) {
     const std::vector<uint32_t> tokens = RandomTokens(prompt, 900 + 31 * prompt, 97);
     const size_t range_tokens = 64 * prompt;
     const size_t ranges = (tokens.size() + range_tokens - 1) / range_tokens;
+    handed_on += static_cast<int>((ranges - 1) * model_->state_layout().entries.size());
     for (size_t range = 0; range < ranges; ++range) {
       ASSERT_TRUE(coordinator_->Send(Of(range), RangeOf(prompt, tokens, range, range_tokens)));
     }
@@ -123,6 +143,7 @@ TEST_P(WorkerTest, RangesInTurnGiveTheReferenceState) {
     const std::vector<uint32_t> prefix(tokens.begin(), tokens.begin() + boundary);
     EXPECT_EQ(*test::StoredState(*store_, *model_, receipts, boundary), model_->Run(prefix).state);
   }
+  ExpectTransfers(handed_on);
 }
 
 TEST_P(WorkerTest, DecodesAndExportsAndDrains) {
@@ -190,7 +211,8 @@ TEST_P(WorkerTest, StopEndsAWorkerThatWaits) {
 }
 
 TEST_P(WorkerTest, APeerThatDiesIsReported) {
-  if (!GetParam()) GTEST_SKIP() << "peers of one process do not die alone";
+  if (!OverNetwork()) GTEST_SKIP() << "peers of one process do not die alone";
+  if (GetParam() == Transport::kDeviceLinks) GTEST_SKIP() << "in exchange_device_link_test";
   for (const char* name : {"a", "b"}) ASSERT_NO_FATAL_FAILURE(AddWorker(name));
   const std::vector<uint32_t> tokens = RandomTokens(1, 300, 97);
   const v1::WorkerCommand first = RangeOf(1, tokens, 0, 64);
@@ -212,8 +234,21 @@ TEST_P(WorkerTest, MeasuresCosts) {
   EXPECT_LE(costs.handover_fraction, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, WorkerTest, testing::Bool(),
-                         [](const auto& info) { return info.param ? "Network" : "InProcess"; });
+std::string NameOf(const testing::TestParamInfo<Transport>& transport) {
+  switch (transport.param) {
+    case Transport::kInProcess:
+      return "InProcess";
+    case Transport::kNetwork:
+      return "Network";
+    case Transport::kDeviceLinks:
+      break;
+  }
+  return "DeviceLinks";
+}
+INSTANTIATE_TEST_SUITE_P(Transports, WorkerTest,
+                         testing::Values(Transport::kInProcess, Transport::kNetwork,
+                                         Transport::kDeviceLinks),
+                         NameOf);
 
 TEST(WorkerSetupTest, MissingPiecesAreNamed) {
   const auto status = Worker::Start({}).status();

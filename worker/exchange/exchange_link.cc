@@ -14,6 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/worker.grpc.pb.h"
+#include "worker/exchange/device_path.h"
+#include "worker/exchange/link_traffic.h"
+#include "worker/exchange/wire_messages.h"
 
 namespace deltafill::worker {
 namespace {
@@ -22,16 +25,14 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kReconnectPause{50};
 constexpr std::chrono::milliseconds kCancelPoll{20};
 
+using Stream = grpc::ClientReaderWriter<v1::BoundaryMessage, v1::BoundaryAck>;
+
 struct Message {
   BoundaryAddress address;
-  std::shared_ptr<const std::vector<std::byte>> bytes;
+  SharedState state;
+  Clock::time_point started;  // the writing
+  bool by_device_link = false;
 };
-
-bool Acknowledges(const v1::BoundaryAck& ack, const BoundaryAddress& address) {
-  return ack.attempt().prompt() == address.attempt.prompt &&
-         ack.attempt().attempt() == address.attempt.attempt && ack.range() == address.range &&
-         ack.layer() == address.layer && ack.kind() == static_cast<uint32_t>(address.kind);
-}
 
 // The peer will answer the same way however often it is asked.
 bool IsFinal(grpc::StatusCode code) {
@@ -41,9 +42,11 @@ bool IsFinal(grpc::StatusCode code) {
 }  // namespace
 
 struct ExchangeLink::Core {
-  Core(std::string peer_name, std::string address, const ExchangeLinkLimits& link_limits,
-       MessagesLost lost_callback)
-      : peer(std::move(peer_name)), limits(link_limits), lost(std::move(lost_callback)) {
+  Core(std::string peer_name, std::string address, ExchangeLinkOptions link_options)
+      : peer(std::move(peer_name)),
+        options(std::move(link_options)),
+        limits(options.limits),
+        device_path(options.device.transport, limits.device_open_timeout) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
     arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
@@ -70,14 +73,23 @@ struct ExchangeLink::Core {
   void Run();
   bool Connect(std::string* cause);
   grpc::Status RunStream();
-  bool WriteMessage(grpc::ClientReaderWriter<v1::BoundaryMessage, v1::BoundaryAck>& stream,
-                    const Message& message);
+  std::unique_ptr<DeviceLink> OpenDeviceLink(Stream& stream);
+  void WriteMessages(Stream& stream, DeviceLink* device_link);
+  absl::Status WriteMessage(Stream& stream, const Message& message, DeviceLink* device_link);
+  absl::Status WritePieces(Stream& stream, const Message& message);
   void TakeAck(const v1::BoundaryAck& ack);
+  bool StreamIsOver();
+  void LogTraffic();
+  void Log(const std::string& line) const {
+    if (options.log) options.log(line);
+  }
   void GiveUp(const std::string& cause);
 
   const std::string peer;
+  const ExchangeLinkOptions options;
   const ExchangeLinkLimits limits;
-  const MessagesLost lost;
+  DevicePath device_path;
+  LinkTraffic traffic;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::BoundaryExchangeService::Stub> stub;
 
@@ -155,9 +167,7 @@ grpc::Status ExchangeLink::Core::RunStream() {
     if (stopping) stream_context.TryCancel();
     stream_ended = false;
     written = 0;
-    connected = true;
   }
-  changed.notify_all();
   std::thread reader([this, &stream] {
     v1::BoundaryAck ack;
     while (stream->Read(&ack)) TakeAck(ack);
@@ -167,6 +177,69 @@ grpc::Status ExchangeLink::Core::RunStream() {
     }
     changed.notify_all();
   });
+  std::unique_ptr<DeviceLink> device_link = OpenDeviceLink(*stream);
+  {
+    std::lock_guard lock(mutex);
+    connected = true;
+  }
+  changed.notify_all();
+  WriteMessages(*stream, device_link.get());
+  device_link.reset();  // what the peer has not received by now it never will
+  reader.join();
+  const grpc::Status status = stream->Finish();
+  if (status.error_code() == grpc::StatusCode::ABORTED) device_path.CountFailure();
+  {
+    std::lock_guard lock(mutex);
+    context = nullptr;
+  }
+  LogTraffic();
+  return status;
+}
+
+void ExchangeLink::Core::LogTraffic() {
+  const std::string passed = traffic.Take();
+  if (!passed.empty()) Log(absl::StrCat("exchange to ", peer, ": ", passed));
+}
+
+bool ExchangeLink::Core::StreamIsOver() {
+  std::lock_guard lock(mutex);
+  return stopping || stream_ended;
+}
+
+// nullptr: all bytes go through the host.
+std::unique_ptr<DeviceLink> ExchangeLink::Core::OpenDeviceLink(Stream& stream) {
+  const auto start = Clock::now();
+  absl::StatusOr<std::optional<DeviceOffer>> offer = device_path.Offer();
+  if (offer.ok() && !offer->has_value()) return nullptr;
+  absl::StatusOr<std::unique_ptr<DeviceLink>> link = nullptr;
+  if (!offer.ok()) {
+    link = offer.status();
+  } else {
+    v1::BoundaryMessage message;
+    ToWire(**offer, &message);
+    if (!stream.Write(message)) return nullptr;
+    link = device_path.Open([this] { return StreamIsOver(); });
+  }
+  if (StreamIsOver()) return nullptr;
+  const std::string milliseconds = absl::StrCat(
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count(), " ms");
+  {
+    std::lock_guard lock(mutex);
+    last_progress = Clock::now();  // opening may have taken long
+  }
+  if (link.ok()) {
+    Log(absl::StrCat("exchange to ", peer, ": device link open in ", milliseconds, ", ",
+                     options.device.transport->description()));
+    return *std::move(link);
+  }
+  if (!absl::IsFailedPrecondition(link.status())) device_path.CountFailure();
+  Log(absl::StrCat("exchange to ", peer,
+                   ": no device link, states go through the host: ", link.status().message()));
+  return nullptr;
+}
+
+// Returns when the stream is over, and ends it if something failed on this side.
+void ExchangeLink::Core::WriteMessages(Stream& stream, DeviceLink* device_link) {
   for (;;) {
     Message message;
     {
@@ -174,48 +247,76 @@ grpc::Status ExchangeLink::Core::RunStream() {
       changed.wait(lock,
                    [this] { return stopping || stream_ended || written < unacknowledged.size(); });
       if (stopping || stream_ended) break;
-      message = unacknowledged[written++];
+      Message& next = unacknowledged[written++];
+      next.started = Clock::now();
+      next.by_device_link = device_link != nullptr && !next.state->on_host();
+      message = next;
     }
-    if (!WriteMessage(*stream, message)) break;
+    const absl::Status status = WriteMessage(stream, message, device_link);
+    if (absl::IsUnavailable(status)) break;  // the stream's own status says more
+    if (status.ok()) continue;
+    if (!StreamIsOver()) Log(absl::StrCat("exchange to ", peer, ": ", status.message()));
+    if (message.by_device_link) device_path.CountFailure();
+    std::lock_guard lock(mutex);
+    context->TryCancel();
+    return;
   }
   // A broken stream ends its reader by itself, and its status is worth having; cancel to stop only.
-  {
-    std::lock_guard lock(mutex);
-    if (stopping) stream_context.TryCancel();
-  }
-  reader.join();
-  const grpc::Status status = stream->Finish();
   std::lock_guard lock(mutex);
-  context = nullptr;
-  return status;
+  if (stopping) context->TryCancel();
 }
 
-bool ExchangeLink::Core::WriteMessage(
-    grpc::ClientReaderWriter<v1::BoundaryMessage, v1::BoundaryAck>& stream,
-    const Message& message) {
+// UNAVAILABLE: the stream has broken. Other errors are this side's.
+absl::Status ExchangeLink::Core::WriteMessage(Stream& stream, const Message& message,
+                                              DeviceLink* device_link) {
+  if (message.state->on_host()) return WritePieces(stream, message);
+  if (!message.by_device_link) {
+    Message on_host = message;
+    absl::StatusOr<SharedState> copied = options.device.copy_to_host(*message.state);
+    if (!copied.ok()) return absl::InternalError(copied.status().message());
+    on_host.state = *std::move(copied);
+    return WritePieces(stream, on_host);
+  }
+  // Issued before it is announced: the receiver's waiting holds multiprocessors of its card.
+  const kernels::Status sent = device_link->Send(message.state->data(), message.state->bytes(),
+                                                 [this] { return StreamIsOver(); });
+  if (!sent.ok()) return absl::InternalError(absl::StrCat("device link: ", sent.message()));
+  v1::BoundaryMessage announced;
+  ToWire(message.address, message.state->bytes(), &announced);
+  announced.set_by_device_link(true);
+  return stream.Write(announced) ? absl::OkStatus() : absl::UnavailableError("the stream broke");
+}
+
+absl::Status ExchangeLink::Core::WritePieces(Stream& stream, const Message& message) {
+  const size_t total = message.state->bytes();
   v1::BoundaryMessage piece;
-  piece.mutable_attempt()->set_prompt(message.address.attempt.prompt);
-  piece.mutable_attempt()->set_attempt(message.address.attempt.attempt);
-  piece.set_range(message.address.range);
-  piece.set_layer(message.address.layer);
-  piece.set_kind(static_cast<uint32_t>(message.address.kind));
-  piece.set_total_bytes(message.bytes->size());
+  ToWire(message.address, total, &piece);
   size_t offset = 0;
   do {
-    const size_t count = std::min(limits.piece_bytes_max, message.bytes->size() - offset);
+    const size_t count = std::min(limits.piece_bytes_max, total - offset);
     piece.set_offset(offset);
-    piece.set_bytes(message.bytes->data() + offset, count);
-    if (!stream.Write(piece)) return false;
+    piece.set_bytes(message.state->data() + offset, count);
+    if (!stream.Write(piece)) return absl::UnavailableError("the stream broke");
     offset += count;
-  } while (offset < message.bytes->size());
-  return true;
+  } while (offset < total);
+  return absl::OkStatus();
 }
 
 void ExchangeLink::Core::TakeAck(const v1::BoundaryAck& ack) {
+  if (ack.has_device_link()) {
+    const bool refused = !ack.device_link().open();
+    device_path.SetAnswer(refused ? absl::StrCat("the receiver: ", ack.device_link().refusal())
+                                  : std::string());
+    return;
+  }
   std::lock_guard lock(mutex);
   for (size_t i = 0; i < written; ++i) {
-    if (!Acknowledges(ack, unacknowledged[i].address)) continue;
-    unacknowledged_bytes -= unacknowledged[i].bytes->size();
+    const Message& message = unacknowledged[i];
+    if (!Acknowledges(ack, message.address)) continue;
+    const size_t bytes = message.state->bytes();
+    traffic.Add(message.by_device_link, message.address.kind, bytes, message.started);
+    if (message.by_device_link) device_path.CountSuccess();
+    unacknowledged_bytes -= bytes;
     unacknowledged.erase(unacknowledged.begin() + static_cast<std::ptrdiff_t>(i));
     --written;
     last_progress = Clock::now();
@@ -237,19 +338,17 @@ void ExchangeLink::Core::GiveUp(const std::string& cause) {
     last_loss = status;
   }
   changed.notify_all();
-  for (const AttemptKey& attempt : attempts) lost(attempt, status);
+  for (const AttemptKey& attempt : attempts) options.lost(attempt, status);
 }
 
-ExchangeLink::ExchangeLink(std::string peer, std::string address, const ExchangeLinkLimits& limits,
-                           MessagesLost lost)
-    : core_(std::make_unique<Core>(std::move(peer), std::move(address), limits, std::move(lost))) {}
+ExchangeLink::ExchangeLink(std::string peer, std::string address, ExchangeLinkOptions options)
+    : core_(std::make_unique<Core>(std::move(peer), std::move(address), std::move(options))) {}
 
 ExchangeLink::~ExchangeLink() = default;
 
-absl::Status ExchangeLink::Send(const BoundaryAddress& address, std::span<const std::byte> bytes,
+absl::Status ExchangeLink::Send(const BoundaryAddress& address, SharedState state,
                                 const std::function<bool()>& is_cancelled) {
-  Message message{address,
-                  std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end())};
+  const size_t bytes = state->bytes();
   Core& core = *core_;
   std::unique_lock lock(core.mutex);
   const uint64_t losses_before = core.losses;
@@ -264,20 +363,22 @@ absl::Status ExchangeLink::Send(const BoundaryAddress& address, std::span<const 
   const absl::Status cancelled = absl::CancelledError("aborted");
   if (!wait_until([&] {
         return core.unacknowledged.empty() ||
-               core.unacknowledged_bytes + bytes.size() <= core.limits.unacknowledged_bytes_max;
+               core.unacknowledged_bytes + bytes <= core.limits.unacknowledged_bytes_max;
       })) {
     return cancelled;
   }
   if (!core.stopping && core.losses == losses_before) {
     if (core.unacknowledged.empty()) core.last_progress = Clock::now();
-    core.unacknowledged_bytes += bytes.size();
-    core.unacknowledged.push_back(std::move(message));
+    core.unacknowledged_bytes += bytes;
+    core.unacknowledged.push_back({address, std::move(state)});
     core.changed.notify_all();
     if (!wait_until([&] { return core.connected; })) return cancelled;
   }
   if (core.stopping) return absl::CancelledError("the link is closed");
   return core.losses == losses_before ? absl::OkStatus() : core.last_loss;
 }
+
+void ExchangeLink::LogTraffic() { core_->LogTraffic(); }
 
 bool ExchangeLink::Flush(std::chrono::milliseconds timeout) {
   Core& core = *core_;

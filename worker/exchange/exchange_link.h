@@ -1,4 +1,5 @@
-// The sending side of the gRPC transport: one stream to one peer.
+// The sending side of an exchange between processes: one stream to one peer, and beside it a device
+// link where both have GPUs that can have one.
 #ifndef DELTAFILL_WORKER_EXCHANGE_EXCHANGE_LINK_H_
 #define DELTAFILL_WORKER_EXCHANGE_EXCHANGE_LINK_H_
 
@@ -6,11 +7,12 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "worker/exchange/boundary_exchange.h"
+#include "worker/exchange/device_link.h"
 
 namespace deltafill::worker {
 
@@ -20,33 +22,58 @@ struct ExchangeLinkLimits {
   size_t piece_bytes_max = size_t{1} << 20;
   // A peer that has not acknowledged or accepted anything for this long is lost.
   std::chrono::milliseconds unreachable_after{5000};
+  // Opening a device link takes a second or so; without an answer the bytes go through the host.
+  std::chrono::milliseconds device_open_timeout{20'000};
 };
 
 // Messages that Send had accepted for this attempt did not arrive, and never will. Called from the
 // link's thread, without locks.
 using MessagesLost = std::function<void(const AttemptKey& attempt, const absl::Status& cause)>;
 
+// Bytes on their way, shared by those who send them.
+using SharedState = std::shared_ptr<const ReceivedState>;
+
+// How states in device memory leave this process.
+struct DeviceSending {
+  std::shared_ptr<DeviceTransport> transport;  // nullptr: through the host only
+  // A copy on the host, for peers without a device link. Called from the link's thread.
+  std::function<absl::StatusOr<SharedState>(const ReceivedState&)> copy_to_host;
+};
+
+struct ExchangeLinkOptions {
+  ExchangeLinkLimits limits;
+  MessagesLost lost;
+  DeviceSending device;
+  // Opened and failed device links, and each stream's traffic when it ends. May be empty; from the
+  // link's thread and LogTraffic's.
+  std::function<void(const std::string& line)> log;
+};
+
 // Thread-safe. Connects at the first message, and again after a stream has broken: then everything
-// unacknowledged is sent once more (receivers drop repetitions).
+// unacknowledged is sent once more (receivers drop repetitions). Each stream opens a device link of
+// its own, and takes all bytes itself where there is none.
 class ExchangeLink {
  public:
   // `peer` names the worker in messages: "worker 3 at 10.0.0.7:7003".
-  ExchangeLink(std::string peer, std::string address, const ExchangeLinkLimits& limits,
-               MessagesLost lost);
+  ExchangeLink(std::string peer, std::string address, ExchangeLinkOptions options);
   // Drops what is unacknowledged; Flush before for a clean end.
   ~ExchangeLink();
   ExchangeLink(const ExchangeLink&) = delete;
   ExchangeLink& operator=(const ExchangeLink&) = delete;
 
-  // Copies the bytes and returns as soon as a stream to the peer stands and there is credit.
+  // Keeps the state and returns as soon as a stream to the peer stands and there is credit; the
+  // state is complete and does not change any more. On a device it needs DeviceSending.
   // UNAVAILABLE naming the worker once it is lost; the next Send tries it again. CANCELLED within
   // 20 ms after is_cancelled (asked while waiting only) says so.
-  absl::Status Send(const BoundaryAddress& address, std::span<const std::byte> bytes,
+  absl::Status Send(const BoundaryAddress& address, SharedState state,
                     const std::function<bool()>& is_cancelled);
 
   // Waits until everything is acknowledged; false if that did not happen in time or the peer is
   // lost.
   bool Flush(std::chrono::milliseconds timeout);
+
+  // What has passed since the last such line, to the log.
+  void LogTraffic();
 
  private:
   struct Core;

@@ -12,11 +12,10 @@ namespace deltafill::worker {
 
 WorkerExchange::WorkerExchange(std::shared_ptr<Mailbox> mailbox,
                                std::shared_ptr<MailboxRegistry> registry,
-                               const ExchangeLinkLimits& limits, MessagesLost lost)
+                               WorkerExchangeOptions options)
     : mailbox_(std::move(mailbox)),
       registry_(std::move(registry)),
-      limits_(limits),
-      lost_(std::move(lost)),
+      options_(std::move(options)),
       host_buffers_(mailbox_->device(), BufferPool::Place::kHost) {}
 
 WorkerExchange::~WorkerExchange() {
@@ -72,22 +71,28 @@ absl::Status WorkerExchange::Copy(const StateView& from, std::byte* to, bool to_
   return FromOperator(copy_lane_->Synchronize());
 }
 
+absl::StatusOr<SharedState> WorkerExchange::Keep(const StateView& view, bool on_host) {
+  if (on_host && !view.on_host) {
+    DELTAFILL_TRY_ASSIGN(staged, host_buffers_.Acquire(view.bytes));
+    DELTAFILL_TRY(Copy(view, staged.get(), true));
+    return std::make_shared<ReceivedState>(staged.get(), view.bytes, true, staged);
+  }
+  DELTAFILL_TRY_ASSIGN(room, mailbox_->NewRoom(view.bytes, on_host));
+  DELTAFILL_TRY(Copy(view, room.data(), room.on_host()));
+  return std::make_shared<ReceivedState>(std::move(room));
+}
+
 absl::Status WorkerExchange::Publish(const BoundaryAddress& address, StateView view,
                                      std::span<const ExchangeTarget> targets) {
   const uint64_t generation = mailbox_->generation();
-  PooledBuffer staged;  // a device's bytes on the host, for links
+  SharedState kept;  // for links
   for (const ExchangeTarget& target : targets) {
     if (!target.address.empty() && !IsSelf(target.worker)) {
-      const std::byte* bytes = view.data;
-      if (!view.on_host) {
-        if (staged == nullptr) {
-          DELTAFILL_TRY_ASSIGN(buffer, host_buffers_.Acquire(view.bytes));
-          staged = std::move(buffer);
-          DELTAFILL_TRY(Copy(view, staged.get(), true));
-        }
-        bytes = staged.get();
+      if (kept == nullptr) {
+        DELTAFILL_TRY_ASSIGN(copy, Keep(view, view.on_host || options_.transport == nullptr));
+        kept = std::move(copy);
       }
-      DELTAFILL_TRY(Link(target)->Send(address, {bytes, view.bytes}, [&] {
+      DELTAFILL_TRY(Link(target)->Send(address, kept, [&] {
         return mailbox_->IsAborted(address.attempt) || mailbox_->generation() != generation;
       }));
       continue;
@@ -118,13 +123,8 @@ void WorkerExchange::Release(const AttemptKey& attempt, uint32_t range) {
 
 bool WorkerExchange::Flush(std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  std::vector<std::shared_ptr<ExchangeLink>> links;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [address, link] : links_) links.push_back(link);
-  }
   bool flushed = true;
-  for (const std::shared_ptr<ExchangeLink>& link : links) {
+  for (const std::shared_ptr<ExchangeLink>& link : Links()) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         deadline - std::chrono::steady_clock::now());
     flushed = link->Flush(std::max(left, std::chrono::milliseconds(0))) && flushed;
@@ -132,13 +132,28 @@ bool WorkerExchange::Flush(std::chrono::milliseconds timeout) {
   return flushed;
 }
 
+void WorkerExchange::LogTraffic() {
+  for (const std::shared_ptr<ExchangeLink>& link : Links()) link->LogTraffic();
+}
+
+std::vector<std::shared_ptr<ExchangeLink>> WorkerExchange::Links() {
+  std::vector<std::shared_ptr<ExchangeLink>> links;
+  std::lock_guard lock(mutex_);
+  for (const auto& [address, link] : links_) links.push_back(link);
+  return links;
+}
+
 std::shared_ptr<ExchangeLink> WorkerExchange::Link(const ExchangeTarget& target) {
   std::lock_guard lock(mutex_);
   std::shared_ptr<ExchangeLink>& link = links_[target.address];
   if (link == nullptr) {
+    const auto copy_to_host = [this](const ReceivedState& state) {
+      return Keep({state.data(), state.bytes(), state.on_host()}, true);
+    };
     link = std::make_shared<ExchangeLink>(
-        absl::StrCat("worker ", target.worker, " at ", target.address), target.address, limits_,
-        lost_);
+        absl::StrCat("worker ", target.worker, " at ", target.address), target.address,
+        ExchangeLinkOptions{
+            options_.limits, options_.lost, {options_.transport, copy_to_host}, options_.log});
   }
   return link;
 }

@@ -208,6 +208,28 @@ absl::StatusOr<double> MeasureExchange(Model& model, Lane& lane, BoundaryExchang
 
 }  // namespace
 
+absl::StatusOr<double> MeasureAnnouncement(const StateLayout& layout, BoundaryExchange& exchange,
+                                           const ExchangeTarget& target) {
+  if (layout.entries.empty()) return 0.0;
+  const StateEntry& entry =
+      *std::min_element(layout.entries.begin(), layout.entries.end(),
+                        [](const StateEntry& a, const StateEntry& b) { return a.bytes < b.bytes; });
+  const AttemptKey attempt{std::numeric_limits<uint64_t>::max(), 3};
+  const std::vector<std::byte> bytes(entry.bytes);
+  double best_s = std::numeric_limits<double>::infinity();
+  for (uint32_t range = 0; range < kExchangeTries; ++range) {
+    const BoundaryAddress address{attempt, range, entry.layer, entry.kind};
+    DELTAFILL_TRY(exchange.Reserve(attempt, range));
+    const auto start = Clock::now();
+    DELTAFILL_TRY(exchange.Publish(address, OnHost(bytes), {&target, 1}));
+    DELTAFILL_TRY(exchange.Await(address).status());
+    best_s = std::min(best_s, Seconds(Clock::now() - start));
+    exchange.Release(attempt, range);
+  }
+  exchange.AbortAll();
+  return best_s;
+}
+
 absl::StatusOr<CostConstants> MeasureCosts(Model& model, BoundaryExchange& exchange,
                                            const ExchangeTarget& target,
                                            const CostProbeOptions& options) {

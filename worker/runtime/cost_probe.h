@@ -25,6 +25,11 @@ absl::StatusOr<CostConstants> MeasureCosts(Model& model, BoundaryExchange& excha
                                            const ExchangeTarget& target,
                                            const CostProbeOptions& options);
 
+// Seconds for a message of the host's that holds the smallest piece of a boundary state: what
+// announcing a state takes whose bytes come by device link. Otherwise as MeasureCosts.
+absl::StatusOr<double> MeasureAnnouncement(const StateLayout& layout, BoundaryExchange& exchange,
+                                           const ExchangeTarget& target);
+
 }  // namespace deltafill::worker
 
 #endif  // DELTAFILL_WORKER_RUNTIME_COST_PROBE_H_

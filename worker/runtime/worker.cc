@@ -79,7 +79,12 @@ class Worker::Composition : public CommandHandler {
     return {saver_->queued_bytes(), prefill_->TakeStallSeconds(), false};
   }
   // Lanes feed the saver and the links: ask in this order.
-  bool Idle() override { return LanesIdle() && exchange_->Flush(std::chrono::milliseconds(0)); }
+  bool Idle() override {
+    if (!LanesIdle() || !exchange_->Flush(std::chrono::milliseconds(0))) return false;
+    exchange_->LogTraffic();  // before the worker leaves
+    if (server_ != nullptr) server_->LogTraffic();
+    return true;
+  }
 
   WorkerAgent& agent() { return *agent_; }
   const WorkerProfile& profile() const { return profile_; }
@@ -126,16 +131,21 @@ absl::Status Worker::Composition::StartExchange() {
   kernels::Backend& backend = setup_.served.model->backend();
   mailbox_ = std::make_shared<Mailbox>(layout, limits, &backend);
   exchange_ = std::make_unique<WorkerExchange>(
-      mailbox_, setup_.registry, ExchangeLinkLimits(),
-      [this](const AttemptKey& attempt, const absl::Status& cause) {
-        attempts_->Fail(attempt, cause, false, true);
-      });
+      mailbox_, setup_.registry,
+      WorkerExchangeOptions{ExchangeLinkLimits(),
+                            [this](const AttemptKey& attempt, const absl::Status& cause) {
+                              attempts_->Fail(attempt, cause, false, true);
+                            },
+                            setup_.device_transport, setup_.log});
   agent_ = std::make_unique<WorkerAgent>(setup_.coordinator, WorkerAgentOptions{.log = setup_.log});
   latent_pool_ = std::make_unique<LatentPool>(&backend, &layout.latents, setup_.latent_bytes_max);
   latents_ = std::make_unique<LatentShelf>(latent_pool_.get());
   attempts_ = std::make_unique<AttemptBook>(exchange_.get(), latents_.get(), agent_.get());
   if (setup_.exchange_listen.empty()) return absl::OkStatus();
-  DELTAFILL_TRY_ASSIGN(server, ExchangeServer::Start(setup_.exchange_listen, mailbox_));
+  ExchangeServerOptions options;
+  options.transport = setup_.device_transport;
+  options.log = setup_.log;
+  DELTAFILL_TRY_ASSIGN(server, ExchangeServer::Start(setup_.exchange_listen, mailbox_, options));
   DELTAFILL_TRY_ASSIGN(address, AdvertisedAddress(setup_, server->port()));
   server_ = std::move(server);
   profile_.exchange_address = std::move(address);
@@ -161,15 +171,24 @@ absl::StatusOr<CostConstants> Worker::Composition::Costs() {
   if (setup_.costs.has_value()) return *setup_.costs;
   const CostProbeOptions options{setup_.threads, setup_.range_tokens_max};
   Model& model = *setup_.served.model;
-  if (!profile_.exchange_address.empty()) {
-    // To itself through its own port: what a neighbour on a fast network costs.
-    const uint32_t nobody = UINT32_MAX;
-    return MeasureCosts(model, *exchange_, {nobody, profile_.exchange_address}, options);
+  // To itself through its own port: what a neighbour on a fast network costs.
+  const ExchangeTarget own_port{UINT32_MAX, profile_.exchange_address};
+  WorkerExchange through_port(
+      mailbox_, nullptr, ExchangeLinkLimits(),
+      [this](const AttemptKey& attempt, const absl::Status&) { mailbox_->Abort(attempt); });
+  if (!own_port.address.empty() && setup_.device_transport == nullptr) {
+    return MeasureCosts(model, through_port, own_port, options);
   }
   auto mailbox = std::make_shared<Mailbox>(model.state_layout(), MailboxLimits(), &model.backend());
   WorkerExchange in_process(std::move(mailbox), nullptr, ExchangeLinkLimits(), nullptr);
   in_process.SetWorker(0);
-  return MeasureCosts(model, in_process, {0, ""}, options);
+  absl::StatusOr<CostConstants> costs = MeasureCosts(model, in_process, {0, ""}, options);
+  if (own_port.address.empty() || !costs.ok()) return costs;
+  // A card has no device link with itself: copies on it, and their announcement through the port.
+  DELTAFILL_TRY_ASSIGN(announcement_s,
+                       MeasureAnnouncement(model.state_layout(), through_port, own_port));
+  costs->exchange_s += announcement_s;
+  return costs;
 }
 
 absl::Status Worker::Composition::DescribeWorker() {

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "statestore/store.h"
+#include "worker/exchange/device_link.h"
 #include "worker/exchange/mailbox_registry.h"
 #include "worker/runtime/served_model.h"
 #include "worker/runtime/worker_profile.h"
@@ -33,6 +34,8 @@ struct WorkerSetup {
   std::shared_ptr<MailboxRegistry> registry;
   std::string exchange_listen;
   std::string exchange_advertise_host;
+  // Of the model's device, for states between processes; nullptr: they go through the host.
+  std::shared_ptr<DeviceTransport> device_transport;
 
   std::string device;               // for people; "": made from the model's numerics and threads
   int threads = 1;                  // of each lane
