@@ -50,6 +50,7 @@ int RunWorker(const WorkerOptions& options) {
   if (!setup.ok()) return FailRole("worker", setup.status());
   const absl::Status loaded = LoadOnto(devices->front(), options.compute, 1, &*setup);
   if (!loaded.ok()) return FailRole("--model, --device", loaded);
+  OpenDeviceTransport(devices->front(), &*setup);
   absl::StatusOr<std::unique_ptr<StateStore>> store = ConnectStore(options.store_address);
   if (!store.ok()) return FailRole("--store", store.status());
   setup->name = options.name.empty() ? DefaultName() : options.name;

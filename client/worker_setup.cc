@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/byte_size.h"
 #include "coordinator/front/log.h"
+#include "worker/exchange/nccl/open_transport.h"
 #include "worker/model/status_steps.h"
 #include "worker/runtime/decode_lane.h"
 
@@ -54,6 +55,19 @@ void LogMemoryUse(const worker::WorkerSetup& setup) {
   kernels::MemoryReport report;
   if (!setup.served.model->backend().ReadMemory(&report).ok()) return;
   setup.log(absl::StrCat("memory: ", worker::DescribeUse(report), ", ", setup.device));
+}
+
+void OpenDeviceTransport(const Device& device, worker::WorkerSetup* setup) {
+  if (!device.is_cuda) return;
+  std::unique_ptr<worker::DeviceTransport> transport;
+  const kernels::Status opened =
+      worker::OpenNcclTransport({.device = device.backend.device}, &transport);
+  setup->log(opened.ok()
+                 ? absl::StrCat(device.name, ": ", transport->description(), " on ",
+                                transport->card(), " for states to other processes")
+                 : absl::StrCat(device.name, ": states to other processes go through the host: ",
+                                opened.message()));
+  setup->device_transport = std::move(transport);
 }
 
 }  // namespace deltafill::client

@@ -22,6 +22,10 @@ absl::Status LoadOnto(const Device& device, const ComputeOptions& options, int w
 // To the setup's log, what its device's memory is used for by then; nothing of a CPU.
 void LogMemoryUse(const worker::WorkerSetup& setup);
 
+// NCCL on a CUDA device, for states to workers of other processes. Where it cannot be had the log
+// says why, and states go through the host.
+void OpenDeviceTransport(const Device& device, worker::WorkerSetup* setup);
+
 }  // namespace deltafill::client
 
 #endif  // DELTAFILL_CLIENT_WORKER_SETUP_H_
