@@ -60,7 +60,7 @@ TEST(MemoryPlanTest, WorkersShareTheWeightsAndNothingElse) {
   const MemoryPlan one = PlanPreset("kimi-linear-48b"),
                    three = PlanPreset("kimi-linear-48b", kWorker, 3);
   for (const MemoryItem& item : one.items) {
-    const bool shared = item.name == "weights" || item.name == "reserve";
+    const bool shared = item.name == "weights" || item.name == "start";
     EXPECT_EQ(Bytes(three, item.name), (shared ? 1 : 3) * item.bytes) << item.name;
   }
   EXPECT_EQ(Bytes(one, "latents"), kWorker.latent_bytes_max);

@@ -234,8 +234,7 @@ absl::StatusOr<CostConstants> MeasureCosts(Model& model, BoundaryExchange& excha
                                            const ExchangeTarget& target,
                                            const CostProbeOptions& options) {
   const bool on_device = !model.backend().is_host_memory();
-  // A card is not busy with a short range; a longer one than this tells nothing more.
-  const int64_t rows_max = std::min<int64_t>(options.range_tokens_max, on_device ? 4096 : 1024);
+  const int64_t rows_max = CostProbeRows(options.range_tokens_max, on_device);
   DELTAFILL_TRY_ASSIGN(lane, model.NewLane(options.threads, rows_max));
   DELTAFILL_TRY_ASSIGN(state, DeviceBuffer::Allocate(model.backend(), model.state_layout().bytes));
   RangeTimer timer(model, *lane, state.get());

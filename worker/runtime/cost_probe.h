@@ -2,6 +2,7 @@
 #ifndef DELTAFILL_WORKER_RUNTIME_COST_PROBE_H_
 #define DELTAFILL_WORKER_RUNTIME_COST_PROBE_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/status/statusor.h"
@@ -16,6 +17,12 @@ struct CostProbeOptions {
   int64_t range_tokens_max = 4096;  // no longer range is tried
   double budget_s = 0.3;            // aimed at; a slow model takes as long as one block does
 };
+
+// The longest range that is run. A card is not busy with a short one; a longer one than this tells
+// nothing more.
+inline int64_t CostProbeRows(int64_t range_tokens_max, bool on_device) {
+  return std::min<int64_t>(range_tokens_max, on_device ? 4096 : 1024);
+}
 
 // Runs a few short ranges of the real model from the zero state and hands one layer's boundary
 // state to `target` and back out of `exchange` (which must be where the target's messages arrive).

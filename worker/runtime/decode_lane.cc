@@ -9,6 +9,7 @@
 #include "worker/runtime/command_checks.h"
 #include "worker/runtime/finite_scan.h"
 #include "worker/runtime/latent_pieces.h"
+#include "worker/runtime/memory_plan.h"
 #include "worker/runtime/range_port.h"
 #include "worker/runtime/sampler.h"
 #include "worker/runtime/state_parts.h"
@@ -49,9 +50,8 @@ DecodeLane::~DecodeLane() {
 
 absl::Status DecodeLane::Prepare() {
   kernels::Backend& backend = parts_.model->backend();
-  // Two a sequence, one more for those whose saving is under way, and the scratch.
   const size_t batch_max = static_cast<size_t>(options_.batch_max);
-  states_ = std::make_unique<StatePool>(&backend, layout_.bytes, 3 * batch_max + 1);
+  states_ = std::make_unique<StatePool>(&backend, layout_.bytes, DecodeStates(options_.batch_max));
   DELTAFILL_TRY_ASSIGN(scratch, states_->TryAcquire());
   DELTAFILL_TRY_ASSIGN(lane, parts_.model->NewLane(options_.threads, options_.rows_max));
   scratch_ = std::move(scratch);

@@ -7,6 +7,7 @@
 #include "worker/model/model_sizes.h"
 #include "worker/model/state_layout.h"
 #include "worker/model/status_steps.h"
+#include "worker/runtime/cost_probe.h"
 
 namespace deltafill::worker {
 namespace {
@@ -18,9 +19,7 @@ constexpr uint64_t kSmallBytes = 512;
 // (kernels/cuda/plan.h, kWaveSlots) and the products' workspace.
 constexpr uint64_t kRuleScratchBytes = uint64_t{290} << 20;
 constexpr uint64_t kLatentParts = 2048;  // of a decoding step (kernels/cuda/latent_plan.h)
-// The device's own: code that is loaded when it is first used, and the lane that costs are measured
-// with at start.
-constexpr uint64_t kReserveBytes = uint64_t{512} << 20;
+constexpr uint64_t kCodeBytes = uint64_t{128} << 20;  // loaded when it is first used
 
 uint64_t Allocated(uint64_t bytes, const DeviceMemory& device) {
   if (device.is_host) return bytes;
@@ -86,25 +85,29 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const DeviceMem
   const auto lane_bytes = [&](int64_t rows) {
     LaneSizes lane = sizes.lane;
     lane.rows_max = rows;
-    return count * LaneBytes(lane, device.activation_dtype);
+    return LaneBytes(lane, device.activation_dtype);
   };
   const uint64_t states = CapturedStates(worker.capture_bytes_max, layout.bytes) + kRangeStates;
   MemoryPlan plan;
   plan.items = {
       {"weights", WeightBytes(sizes, device)},
-      {"prefill", lane_bytes(worker.range_tokens_max)},
-      {"decoding", lane_bytes(worker.decode_rows_max)},
+      {"prefill", count * lane_bytes(worker.range_tokens_max)},
+      {"decoding", count * lane_bytes(worker.decode_rows_max)},
       {"states", count * states * Allocated(layout.bytes, device)},
       {"decoding states",
        count * DecodeStates(worker.decode_batch_max) * Allocated(layout.bytes, device)},
+      {"exchange", count * UnreservedBytes(layout.bytes)},
   };
   if (config.HasLatentAttention()) {
     plan.items.push_back({"latents", count * worker.latent_bytes_max});
   }
   if (!device.is_host) {
+    const int64_t probe_rows = CostProbeRows(worker.range_tokens_max, true);
     plan.items.push_back({"operators", count * (OperatorBytes(config, worker.range_tokens_max) +
                                                 OperatorBytes(config, worker.decode_rows_max))});
-    plan.items.push_back({"reserve", kReserveBytes});
+    // Costs are measured once, on a lane that goes again.
+    plan.items.push_back(
+        {"start", lane_bytes(probe_rows) + OperatorBytes(config, probe_rows) + kCodeBytes});
   }
   for (const MemoryItem& item : plan.items) plan.total_bytes += item.bytes;
   return plan;

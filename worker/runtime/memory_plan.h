@@ -15,14 +15,19 @@
 
 namespace deltafill::worker {
 
-// Prefix states that a worker has room for: captured ones, what a range starts from and hands on;
-// of each decoding two, one more whose saving is under way, and a scratch.
+// Sizes that lanes, exchange and plan share. Prefix states that a worker has room for: captured
+// ones; what a range starts from and what it hands on; of each decoding two, one more whose saving
+// is under way, and a scratch.
 inline size_t CapturedStates(size_t capture_bytes_max, size_t state_bytes) {
   return std::max<size_t>(capture_bytes_max / std::max<size_t>(state_bytes, 1), 2);
 }
 inline constexpr size_t kRangeStates = 2;
 inline size_t DecodeStates(int decode_batch_max) {
   return 3 * static_cast<size_t>(decode_batch_max) + 1;
+}
+// Boundary states that came in before they were asked for.
+inline size_t UnreservedBytes(size_t state_bytes) {
+  return std::max<size_t>(size_t{256} << 20, 16 * state_bytes);
 }
 
 // As WorkerSetup has them.

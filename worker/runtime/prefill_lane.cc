@@ -10,6 +10,7 @@
 #include "worker/runtime/command_checks.h"
 #include "worker/runtime/finite_scan.h"
 #include "worker/runtime/latent_pieces.h"
+#include "worker/runtime/memory_plan.h"
 #include "worker/runtime/range_port.h"
 #include "worker/runtime/state_parts.h"
 
@@ -50,9 +51,9 @@ PrefillLane::~PrefillLane() {
 absl::Status PrefillLane::Prepare() {
   kernels::Backend& backend = parts_.model->backend();
   DELTAFILL_TRY(PartHeaders(layout_, kBlockTokenCount).status());
-  const size_t fitting = options_.capture_bytes_max / std::max<size_t>(layout_.bytes, 1);
-  captures_ = std::make_unique<StatePool>(&backend, layout_.bytes, std::max<size_t>(fitting, 2));
-  scratch_ = std::make_unique<StatePool>(&backend, layout_.bytes, 2);
+  captures_ = std::make_unique<StatePool>(
+      &backend, layout_.bytes, CapturedStates(options_.capture_bytes_max, layout_.bytes));
+  scratch_ = std::make_unique<StatePool>(&backend, layout_.bytes, kRangeStates);
   DELTAFILL_TRY_ASSIGN(incoming, scratch_->TryAcquire());
   DELTAFILL_TRY_ASSIGN(outgoing, scratch_->TryAcquire());
   DELTAFILL_TRY_ASSIGN(lane, parts_.model->NewLane(options_.threads, options_.range_tokens_max));

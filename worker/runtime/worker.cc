@@ -20,7 +20,6 @@
 namespace deltafill::worker {
 namespace {
 
-constexpr int64_t kDecodeRowsMax = 512;
 constexpr std::chrono::milliseconds kIdlePoll{2};
 
 absl::Status CheckSetup(const WorkerSetup& setup) {
@@ -122,7 +121,7 @@ absl::Status Worker::Composition::Start() {
 absl::Status Worker::Composition::StartExchange() {
   const StateLayout& layout = setup_.served.model->state_layout();
   MailboxLimits limits;
-  limits.unreserved_bytes_max = std::max(limits.unreserved_bytes_max, 16 * layout.bytes);
+  limits.unreserved_bytes_max = UnreservedBytes(layout.bytes);
   if (!layout.latents.layers.empty()) {
     // More than this worker has room for cannot be meant for it.
     limits.latent_bytes_max = setup_.latent_bytes_max / layout.latents.layers.size();
@@ -161,8 +160,8 @@ absl::Status Worker::Composition::MakeLanes() {
   DELTAFILL_TRY_ASSIGN(prefill, PrefillLane::Create(parts, {setup_.threads, setup_.range_tokens_max,
                                                             setup_.capture_bytes_max}));
   prefill_ = std::move(prefill);
-  DELTAFILL_TRY_ASSIGN(
-      decode, DecodeLane::Create(parts, {setup_.threads, kDecodeRowsMax, setup_.decode_batch_max}));
+  DELTAFILL_TRY_ASSIGN(decode, DecodeLane::Create(parts, {.threads = setup_.threads,
+                                                          .batch_max = setup_.decode_batch_max}));
   decode_ = std::move(decode);
   return absl::OkStatus();
 }
