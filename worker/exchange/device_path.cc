@@ -8,6 +8,8 @@ namespace deltafill::worker {
 namespace {
 
 constexpr std::chrono::milliseconds kEndPoll{20};
+// Receivers that refuse do so at once: then nothing is opened here for nothing.
+constexpr std::chrono::milliseconds kRefusalWait{50};
 
 }  // namespace
 
@@ -44,6 +46,11 @@ absl::StatusOr<std::unique_ptr<DeviceLink>> DevicePath::Open(const StopAsked& en
     const std::optional<std::string> given = answer();
     return ended() || (given.has_value() && !given->empty());
   };
+  {
+    std::unique_lock lock(mutex_);
+    answered_.wait_for(lock, kRefusalWait, [this] { return answer_.has_value(); });
+    if (answer_.has_value() && !answer_->empty()) return absl::FailedPreconditionError(*answer_);
+  }
   std::unique_ptr<DeviceLink> link;
   const kernels::Status opened =
       transport_->Open(id_, LinkEnd::kSender, open_timeout_, stop, &link);
