@@ -111,6 +111,7 @@ TEST_F(IdentityTest, WorkersRangesAndCheckpointsDoNotShow) {
 TEST_F(IdentityTest, ADeviceGivesTheHostsBytes) {
   const std::vector<uint32_t> tokens = RandomTokens(4, 700, 256);
   std::vector<Outcome> outcomes;
+  std::vector<test::SavedAnswer> answers;
   Model* const of_suite = model_;
   for (bool on_device : {false, true}) {
     const std::unique_ptr<Model> model(Load(on_device));
@@ -120,11 +121,20 @@ TEST_F(IdentityTest, ADeviceGivesTheHostsBytes) {
     MakeWorkers(2);
     test::RunWavefront(workers_, {1, 1}, tokens, 128, 64);
     outcomes.push_back(Collect(10));
+    workers_[0]->MakeDecode({1, 128, 4});
+    const int64_t replays_before = test::ReplaysRun();
+    const auto answer = test::DecodeAndSave(*workers_[0], test::SavingDecode(tokens, 40));
+    ASSERT_TRUE(answer.has_value());
+    answers.push_back(*answer);
+    // Steps of the same sequences become recordings.
+    EXPECT_EQ(test::ReplaysRun() - replays_before, on_device ? 36 : 0);
     workers_.clear();
   }
   model_ = of_suite;
   EXPECT_EQ(outcomes[0].boundaries, outcomes[1].boundaries);
   EXPECT_EQ(outcomes[0].logits, outcomes[1].logits);
+  EXPECT_EQ(answers[0].tokens, answers[1].tokens);
+  EXPECT_EQ(test::IdsOf(answers[0].saved.parts), test::IdsOf(answers[1].saved.parts));
 }
 
 TEST_F(IdentityTest, ResumingExportingAndSavingAfterDecodingAgreeWithPrefill) {

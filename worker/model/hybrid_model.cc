@@ -81,6 +81,7 @@ absl::Status HybridModel::Normalize(const PassRows& rows, const DeviceBuffer& we
 
 absl::Status HybridModel::Prefill(Lane& lane, std::span<const RangeWork> ranges) {
   lane.last_rows = 0;
+  lane.steps().Forget();
   DELTAFILL_TRY(CheckRanges(lane, ranges));
   lane.offsets.assign(1, 0);
   lane.tokens.clear();
@@ -171,16 +172,29 @@ absl::Status HybridModel::DecodeStep(Lane& lane, std::span<const DecodeRow> sequ
   for (size_t i = 0; i < lane.offsets.size(); ++i) lane.offsets[i] = static_cast<int64_t>(i);
   PassRows rows = lane.Rows(lane.offsets);
   rows.step = true;
-  DELTAFILL_TRY(Embed(lane, rows));
-  for (const Layer& layer : layers_) {
-    DELTAFILL_TRY(Normalize(rows, layer.mixer_norm, 0, 0, batch));
-    DELTAFILL_TRY(layer.mixer->Decode(rows, sequences));
-    DELTAFILL_TRY(Normalize(rows, layer.mlp_norm, 0, 0, batch));
-    DELTAFILL_TRY(layer.mlp->Forward(rows));
+  const auto issue = [&] { return IssueStep(lane, rows, sequences); };
+  if (layout_.latents.layers.empty()) {
+    std::vector<void*>& states = lane.step_states;
+    states.clear();
+    for (const DecodeRow& sequence : sequences) states.push_back(sequence.state);
+    DELTAFILL_TRY(lane.steps().Step(*rows.operators, states, lane.tokens, issue));
+  } else {
+    DELTAFILL_TRY(issue());  // the calls change with the position
   }
-  DELTAFILL_TRY(Normalize(rows, final_norm_, 0, 0, batch));
   lane.last_rows = batch;
   return ComputeLogits(lane, rows, logits);
+}
+
+absl::Status HybridModel::IssueStep(Lane& lane, const PassRows& rows,
+                                    std::span<const DecodeRow> sequences) const {
+  DELTAFILL_TRY(Embed(lane, rows));
+  for (const Layer& layer : layers_) {
+    DELTAFILL_TRY(Normalize(rows, layer.mixer_norm, 0, 0, rows.rows));
+    DELTAFILL_TRY(layer.mixer->Decode(rows, sequences));
+    DELTAFILL_TRY(Normalize(rows, layer.mlp_norm, 0, 0, rows.rows));
+    DELTAFILL_TRY(layer.mlp->Forward(rows));
+  }
+  return Normalize(rows, final_norm_, 0, 0, rows.rows);
 }
 
 }  // namespace deltafill::worker

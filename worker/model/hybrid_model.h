@@ -60,6 +60,8 @@ class HybridModel final : public Model {
   // rows.normed [first_out ...) = norm of rows.hidden [first_in ...).
   absl::Status Normalize(const PassRows& rows, const DeviceBuffer& weight, int64_t first_in,
                          int64_t first_out, int64_t count) const;
+  absl::Status IssueStep(Lane& lane, const PassRows& rows,
+                         std::span<const DecodeRow> sequences) const;
   absl::Status ComputeLogits(Lane& lane, const PassRows& rows, std::span<float> logits) const;
 
   std::shared_ptr<kernels::Backend> backend_;  // first: everything below lives in its memory

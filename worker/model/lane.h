@@ -11,6 +11,7 @@
 #include "kernels/operators.h"
 #include "worker/model/device_buffer.h"
 #include "worker/model/layer.h"
+#include "worker/model/step_recorder.h"
 
 namespace deltafill::worker {
 
@@ -45,13 +46,15 @@ class Lane {
   PassRows Rows(kernels::SequenceOffsets offsets);
 
   kernels::Operators& operators() { return *operators_; }
+  StepRecorder& steps() { return steps_; }
   const LaneSizes& sizes() const { return sizes_; }
   // [kBlockTokens, vocabulary]
   float* logits() const { return static_cast<float*>(logits_.get()); }
 
   std::vector<int64_t> offsets;  // of the pass at hand
   std::vector<uint32_t> tokens;  // packed
-  int64_t last_rows = 0;         // rows of `normed` that hold last tokens, ready for the logits
+  std::vector<void*> step_states;
+  int64_t last_rows = 0;  // rows of `normed` that hold last tokens, ready for the logits
 
  private:
   Lane() = default;
@@ -65,6 +68,7 @@ class Lane {
   DeviceBuffer scratch_;
   DeviceBuffer logits_;
   PassPointers pointers_;
+  StepRecorder steps_;  // last: it is bound to all of the above
 };
 
 }  // namespace deltafill::worker

@@ -36,6 +36,7 @@ add_library(deltafill_model STATIC
   model/safetensors.cc
   model/safetensors_writer.cc
   model/state_layout.cc
+  model/step_recorder.cc
   model/strict_json.cc
   model/tokenizer_file.cc)
 target_link_libraries(deltafill_model
