@@ -3,9 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <thread>
 
-#include "tests/testing/lane_fixture.h"
+#include "tests/testing/prompt_outcome.h"
 #include "tests/worker/model_fixture.h"
 #include "worker/model/init.h"
 
@@ -14,6 +13,7 @@ namespace {
 
 using test::LaneBench;
 using test::RandomTokens;
+using Outcome = test::PromptOutcome;
 
 class IdentityTest : public testing::Test {
  protected:
@@ -48,31 +48,7 @@ class IdentityTest : public testing::Test {
     }
   }
 
-  // Everything a prompt leaves behind: part ids (they are hashes of the bytes) and logits.
-  struct Outcome {
-    std::map<uint64_t, std::vector<PartId>> boundaries;
-    std::vector<float> logits;
-  };
-
-  // Waits for that many boundaries and the logits; the last boundary may be stored by another
-  // worker than the one that makes the logits.
-  Outcome Collect(size_t boundary_count) {
-    Outcome outcome;
-    for (int i = 0; i < 6000; ++i) {
-      for (const auto& worker : workers_) {
-        for (const BoundaryStored& stored : worker->sink.Of<BoundaryStored>()) {
-          outcome.boundaries[stored.boundary] = test::IdsOf(stored.parts);
-        }
-        for (const LastLogits& last : worker->sink.Of<LastLogits>()) outcome.logits = last.values;
-        EXPECT_TRUE(worker->sink.Of<AttemptFailed>().empty());
-      }
-      if (outcome.boundaries.size() >= boundary_count && !outcome.logits.empty()) return outcome;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    ADD_FAILURE() << "only " << outcome.boundaries.size() << " boundaries, and "
-                  << outcome.logits.size() << " logits";
-    return outcome;
-  }
+  Outcome Collect(size_t boundary_count) { return test::Collect(workers_, boundary_count); }
 
   static test::TemporaryDirectory* directory_;
   static Model* model_;

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "tests/testing/eventually.h"
-#include "tests/testing/lane_fixture.h"
+#include "tests/testing/prompt_outcome.h"
 #include "worker/runtime/latent_pieces.h"
 
 namespace deltafill::worker {
@@ -18,7 +18,9 @@ using test::FakeModel;
 using test::FakeModelOptions;
 using test::LaneBench;
 using test::RandomTokens;
+using test::StartAt;
 using test::WavefrontStart;
+using Outcome = test::PromptOutcome;
 using ::testing::HasSubstr;
 
 FakeModelOptions Hybrid() {
@@ -44,53 +46,8 @@ class LatentsTest : public ::testing::Test {
     }
   }
 
-  // Everything a prompt leaves behind.
-  struct Outcome {
-    std::map<uint64_t, std::vector<PartId>> boundaries;
-    std::map<uint64_t, PartId> pieces;
-    std::vector<float> logits;
-  };
-
   Outcome Collect(size_t boundary_count, size_t piece_count) {
-    Outcome outcome;
-    const bool complete = Eventually([&] {
-      outcome = Outcome();
-      size_t pieces = 0;
-      for (const auto& worker : workers_) {
-        for (const BoundaryStored& stored : worker->sink.Of<BoundaryStored>()) {
-          outcome.boundaries[stored.boundary] = test::IdsOf(stored.parts);
-        }
-        for (const LatentPieceStored& stored : worker->sink.Of<LatentPieceStored>()) {
-          outcome.pieces[stored.end] = stored.part.id;
-          ++pieces;
-        }
-        for (const LastLogits& last : worker->sink.Of<LastLogits>()) outcome.logits = last.values;
-        for (const AttemptFailed& failed : worker->sink.Of<AttemptFailed>()) {
-          ADD_FAILURE() << failed.status;
-        }
-      }
-      EXPECT_EQ(pieces, outcome.pieces.size()) << "a piece was put twice";
-      return ::testing::Test::HasFailure() || (outcome.boundaries.size() >= boundary_count &&
-                                               pieces >= piece_count && !outcome.logits.empty());
-    });
-    EXPECT_TRUE(complete) << outcome.boundaries.size() << " boundaries, " << outcome.pieces.size()
-                          << " pieces, " << outcome.logits.size() << " logits";
-    return outcome;
-  }
-
-  // The state at a boundary as a manifest would name it.
-  static WavefrontStart StartAt(const Outcome& outcome, uint64_t boundary) {
-    WavefrontStart start;
-    start.boundary = boundary;
-    start.parts = outcome.boundaries.at(boundary);
-    for (const auto& [end, piece] : outcome.pieces) {
-      if (end <= boundary) start.latents.push_back(piece);
-    }
-    if (boundary % kLatentPieceTokens != 0) {
-      start.latents.push_back(start.parts.back());
-      start.parts.pop_back();
-    }
-    return start;
+    return test::Collect(workers_, boundary_count, piece_count);
   }
 
   void ExpectLatents(const PartId& id, const FakeModel::Reference& whole, uint64_t first,
