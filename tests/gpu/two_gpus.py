@@ -28,6 +28,8 @@ os.environ["NCCL_NVLS_ENABLE"] = "0"
 sys.path.insert(0, str(REPOSITORY / "tests" / "integration"))
 import service  # noqa: E402: it reads the environment
 
+service.START_SECONDS_MAX = 240  # weights of 48 B parameters
+
 GPUS = int(os.environ.get("DELTAFILL_GPUS", "2"))
 DEVICE = os.environ.get("DELTAFILL_GPU_DEVICE", "cuda:{}")  # "cpu" tries the script without GPUs
 SCALE = int(os.environ.get("DELTAFILL_GPU_SCALE", "1"))  # divides all prompts: for such a try
@@ -236,7 +238,7 @@ class Run:
         done = subprocess.run([test], capture_output=True, text=True, timeout=min(120, self.left()))
         (self.logs / "nccl_link_test.log").write_text(done.stdout + done.stderr)
         for line in re.findall(r"nccl link.*", done.stdout):
-            print(line)
+            self.say(line)
         if done.returncode != 0:
             self.fault(f"gpu_nccl_link_test: exit {done.returncode}")
 
@@ -256,6 +258,7 @@ def main():
     run = Run(logs)
     dense = PRESETS[0]
     try:
+        run.step("links between processes", 60, run.links)
         sizes = [(LONG, 2), (SHORT, 5)]
         many = run.step(f"{dense} on {GPUS} GPUs", 60, run.configuration, dense, GPUS, sizes, MIDDLE)
         one = run.step(f"{dense} on 1 GPU", 60, run.configuration, dense, 1, sizes, MIDDLE)
@@ -270,7 +273,6 @@ def main():
             one = run.step(f"{hybrid} on 1 GPU", 100, run.configuration, hybrid, 1, sizes, SHORT)
             run.compare(hybrid, one, many)
             run.exchange(hybrid, many, GPUS)
-        run.step("links between processes", 60, run.links)
     finally:
         run.speed()
         run.write()
