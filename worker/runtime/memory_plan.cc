@@ -18,7 +18,8 @@ constexpr uint64_t kSmallBytes = 512;
 // Bounds of what a lane's operators work in, whatever the model: the slots of the delta rule
 // (kernels/cuda/plan.h, kWaveSlots) and the products' workspace.
 constexpr uint64_t kRuleScratchBytes = uint64_t{290} << 20;
-constexpr uint64_t kLatentParts = 2048;  // of a decoding step (kernels/cuda/latent_plan.h)
+constexpr int64_t kLatentPagesExpanded = 4;  // at once (kernels/cuda/operators_latent_hopper.cc)
+constexpr uint64_t kLatentParts = 2048;      // of a decoding step (kernels/cuda/latent_plan.h)
 constexpr uint64_t kCodeBytes = uint64_t{128} << 20;  // loaded when it is first used
 
 uint64_t Allocated(uint64_t bytes, const DeviceMemory& device) {
@@ -39,14 +40,15 @@ uint64_t WeightBytes(const ModelSizes& sizes, const DeviceMemory& device) {
   return bytes;
 }
 
-// Of one lane of `rows`: keys and values of a page of latents and the sums between pages, or the
+// Of one lane of `rows`: keys and values of some pages of latents and the sums between them, or the
 // parts' results of a step; the copies of a row for its experts.
 uint64_t OperatorBytes(const ModelConfig& config, int64_t rows) {
   uint64_t bytes = kRuleScratchBytes;
   if (config.HasLatentAttention()) {
     const LatentAttentionConfig& latent = config.latent;
-    const int64_t expanded = kernels::kLatentPageTokens * latent.heads *
-                             (latent.nope_dim + latent.value_dim) * int64_t{2};
+    const int64_t expanded =
+        kLatentPagesExpanded * kernels::kLatentPageTokens *
+        (latent.heads * (latent.nope_dim + latent.value_dim) + latent.rope_dim) * int64_t{2};
     const int64_t sums = rows * latent.heads * (latent.value_dim + 2) * int64_t{4};
     const int64_t parts =
         static_cast<int64_t>(kLatentParts) * latent.heads * (latent.rank + 2) * int64_t{4};
