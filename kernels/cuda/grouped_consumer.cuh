@@ -1,5 +1,6 @@
-// The warpgroups of the grouped product that multiply: each has 64 of the CTA's 128 matrix rows and
-// all rows of the token tile, so d[matrix row, token] of a thread is y transposed.
+// The warpgroups of the grouped product that multiply: each has 64 of the CTA's
+// 128 matrix rows and all rows of the token tile, so d[matrix row, token] of a
+// thread is y transposed.
 #ifndef DELTAFILL_KERNELS_CUDA_GROUPED_CONSUMER_CUH_
 #define DELTAFILL_KERNELS_CUDA_GROUPED_CONSUMER_CUH_
 
@@ -9,7 +10,7 @@
 
 namespace deltafill::kernels::cuda {
 
-template <bool swiglu>
+template <bool swiglu, int cluster>
 struct GroupedConsumer {
   // Of y, and of a warpgroup; a row of them in shared memory.
   static constexpr int kFeatures = swiglu ? 32 : 64;
@@ -22,7 +23,12 @@ struct GroupedConsumer {
   GroupedRing ring;
 
   __device__ __forceinline__ void GiveBack(int stage) const {
-    if (lane == 0) BarrierArrive(SharedAddress(&s.emptied[stage]));
+    const uint32_t emptied = SharedAddress(&s.emptied[stage]);
+    if constexpr (cluster == 1) {
+      if (lane == 0) BarrierArrive(emptied);
+    } else {
+      if (lane < cluster) BarrierArriveAt(emptied, lane);
+    }
   }
 
   template <int rows>
@@ -52,7 +58,8 @@ struct GroupedConsumer {
     GiveBack(before);
   }
 
-  // 16 bytes of features of a row of the pass: places that neither writers nor readers collide in.
+  // 16 bytes of features of a row of the pass: places that neither writers nor
+  // readers collide in.
   __device__ __forceinline__ uint32_t OutputPiece(int row, int piece) const {
     const uint32_t base = SharedAddress(s.outputs[group]);
     if constexpr (swiglu) {
@@ -62,7 +69,8 @@ struct GroupedConsumer {
     return base + row * 128 + ((piece ^ (row & 7)) << 4);
   }
 
-  // Token columns [8 first, 8 first + kPassRows) of d to shared memory, a row a token.
+  // Token columns [8 first, 8 first + kPassRows) of d to shared memory, a row a
+  // token.
   template <int rows>
   __device__ __forceinline__ void Stage(const float (&d)[rows / 2], int first) const {
     constexpr int kColumns = rows / 8;

@@ -35,7 +35,7 @@ Status MakeExpertMap(const void* matrix, int64_t out_features, int64_t in_featur
 }
 
 Status LaunchGroupedHopper(const GroupedProduct& product, const TensorMap* maps,
-                           int multiprocessors, cudaStream_t stream) {
+                           int multiprocessors, int cluster, cudaStream_t stream) {
   GroupedHopperParams params;
   if (Status s = MakeRowsMap(product, kRowsBox, &params.rows); !s.ok()) return s;
   if (Status s = MakeRowsMap(product, kFewRowsBox, &params.few_rows); !s.ok()) return s;
@@ -44,13 +44,15 @@ Status LaunchGroupedHopper(const GroupedProduct& product, const TensorMap* maps,
   params.work = product.work;
   params.ticket = product.ticket;
   const int64_t features = product.swiglu ? kMatrixTile / 2 : kMatrixTile;
-  params.feature_tiles = static_cast<int>((product.out_features + features - 1) / features);
+  const int64_t group = features * cluster;
+  params.feature_groups = static_cast<int>((product.out_features + group - 1) / group);
   params.depth_blocks = static_cast<int>((product.in_features + kDepthBlock - 1) / kDepthBlock);
   params.out_features = static_cast<int>(product.out_features);
   params.y = product.y;
-  const int ctas = static_cast<int>(
-      std::min<int64_t>(multiprocessors, product.tiles_max * params.feature_tiles));
-  return FromCuda(LaunchGroupedHopperKernel(params, product.swiglu, ctas, stream),
+  const int64_t clusters =
+      std::min<int64_t>(multiprocessors / cluster, product.tiles_max * params.feature_groups);
+  const int ctas = static_cast<int>(clusters) * cluster;
+  return FromCuda(LaunchGroupedHopperKernel(params, product.swiglu, cluster, ctas, stream),
                   "grouped product");
 }
 

@@ -1,4 +1,5 @@
-// A persistent kernel: one thread of a CTA brings tiles in, two warpgroups multiply them.
+// A persistent kernel: one thread of a CTA brings tiles in, two warpgroups
+// multiply them.
 #include "kernels/cuda/grouped_consumer.cuh"
 #include "kernels/cuda/grouped_producer.cuh"
 
@@ -9,7 +10,7 @@ constexpr int kThreads = 384;
 constexpr int kMultiplyRegisters = 232, kCopyRegisters = 40;
 static_assert(2 * kMultiplyRegisters + kCopyRegisters <= 512);
 
-template <bool swiglu>
+template <bool swiglu, int cluster>
 __global__ void __launch_bounds__(kThreads, 1)
     GroupedHopperKernel(const __grid_constant__ GroupedHopperParams p) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
@@ -17,38 +18,58 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < kGroupedStages; ++i) {
       BarrierInit(SharedAddress(&s.filled[i]), 1);
-      BarrierInit(SharedAddress(&s.emptied[i]), kGroupedWarps);
+      BarrierInit(SharedAddress(&s.emptied[i]), kGroupedWarps * cluster);
     }
+    for (int i = 0; i < kGroupedTickets; ++i) s.tickets[i] = 0;
     FenceBarrierInit();
     FenceAsync();
   }
-  __syncthreads();
+  if constexpr (cluster == 1) {
+    __syncthreads();
+  } else {
+    ClusterSync();
+  }
   const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) >> 7, 0);
   if (warpgroup == 2) {
     ShrinkRegisters<kCopyRegisters>();
-    if (threadIdx.x == 256) GroupedProducer<swiglu>{p, s, {}, 0}.Run();
+    const uint32_t rank = cluster == 1 ? 0 : ClusterRank();
+    if (threadIdx.x == 256) GroupedProducer<swiglu, cluster>{p, s, rank, {}, 0}.Run();
   } else {
     GrowRegisters<kMultiplyRegisters>();
     const int warp = (threadIdx.x >> 5) & 3, lane = threadIdx.x & 31;
-    GroupedConsumer<swiglu>{p, s, warpgroup, warp, lane, {}}.Run();
+    GroupedConsumer<swiglu, cluster>{p, s, warpgroup, warp, lane, {}}.Run();
   }
+  // A CTA stays until no other writes to its shared memory.
+  if constexpr (cluster > 1) ClusterSync();
 }
 
-template <bool swiglu>
+template <bool swiglu, int cluster>
 cudaError_t Launch(const GroupedHopperParams& params, int ctas, cudaStream_t stream) {
-  const cudaError_t error =
-      cudaFuncSetAttribute(GroupedHopperKernel<swiglu>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           sizeof(GroupedShared));
+  const auto kernel = GroupedHopperKernel<swiglu, cluster>;
+  const cudaError_t error = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(GroupedShared));
   if (error != cudaSuccess) return error;
-  GroupedHopperKernel<swiglu><<<ctas, kThreads, sizeof(GroupedShared), stream>>>(params);
-  return cudaGetLastError();
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {cluster, 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(ctas));
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = sizeof(GroupedShared);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, params);
 }
 
 }  // namespace
 
-cudaError_t LaunchGroupedHopperKernel(const GroupedHopperParams& params, bool swiglu, int ctas,
-                                      cudaStream_t stream) {
-  return swiglu ? Launch<true>(params, ctas, stream) : Launch<false>(params, ctas, stream);
+cudaError_t LaunchGroupedHopperKernel(const GroupedHopperParams& params, bool swiglu, int cluster,
+                                      int ctas, cudaStream_t stream) {
+  if (cluster == 1) {
+    return swiglu ? Launch<true, 1>(params, ctas, stream) : Launch<false, 1>(params, ctas, stream);
+  }
+  return swiglu ? Launch<true, 2>(params, ctas, stream) : Launch<false, 2>(params, ctas, stream);
 }
 
 }  // namespace deltafill::kernels::cuda

@@ -16,14 +16,14 @@ struct GroupedHopperParams {
   const TokenTile* tiles = nullptr;
   GroupedWork* work = nullptr;
   int ticket = 0;
-  int feature_tiles = 0;
-  int depth_blocks = 0;  // of 64 channels
+  int feature_groups = 0;  // of as many feature tiles as a cluster has CTAs
+  int depth_blocks = 0;    // of 64 channels
   int out_features = 0;
   __nv_bfloat16* y = nullptr;
 };
 
-cudaError_t LaunchGroupedHopperKernel(const GroupedHopperParams& params, bool swiglu, int ctas,
-                                      cudaStream_t stream);
+cudaError_t LaunchGroupedHopperKernel(const GroupedHopperParams& params, bool swiglu, int cluster,
+                                      int ctas, cudaStream_t stream);
 
 }  // namespace deltafill::kernels::cuda
 

@@ -14,6 +14,7 @@ inline constexpr int kGroupedMatrixRows = 128;  // of a CTA's tile
 inline constexpr int kGroupedMatrixBytes = kGroupedMatrixRows * 128;
 inline constexpr int kGroupedStageBytes = kGroupedMatrixBytes + kTokenTileRows * 128;
 inline constexpr int kGroupedOutputBytes = 16384;  // of a multiplying warpgroup
+inline constexpr int kGroupedTickets = 8;          // that a cluster may have drawn and not used
 inline constexpr int kGroupedWarps = 8;            // that multiply
 
 // What a CTA does with a token tile; travels with the tile's first stage.
@@ -30,6 +31,8 @@ struct alignas(1024) GroupedShared {
   alignas(16) GroupedTask tasks[kGroupedStages];
   uint64_t filled[kGroupedStages];
   uint64_t emptied[kGroupedStages];
+  uint64_t tickets[kGroupedTickets];  // for the CTA that does not draw: number,
+                                      // ticket
 };
 static_assert(sizeof(GroupedShared) <= 227 * 1024);
 

@@ -1,4 +1,5 @@
-// The thread of the grouped product that draws tiles and has the copy engine bring them in.
+// The thread of the grouped product that draws tiles and has the copy engine
+// bring them in.
 #ifndef DELTAFILL_KERNELS_CUDA_GROUPED_PRODUCER_CUH_
 #define DELTAFILL_KERNELS_CUDA_GROUPED_PRODUCER_CUH_
 
@@ -6,20 +7,34 @@
 
 namespace deltafill::kernels::cuda {
 
-template <bool swiglu>
+template <bool swiglu, int cluster>
 struct GroupedProducer {
   static constexpr int kFeatures = swiglu ? kGroupedMatrixRows / 2 : kGroupedMatrixRows;
 
   const GroupedHopperParams& p;
   GroupedShared& s;
+  uint32_t rank;  // of the CTA
   GroupedRing ring;
   uint32_t tickets;  // that there are
 
+  // The first CTA of a cluster draws and hands on, the second takes: both see
+  // the same tickets.
   __device__ __forceinline__ uint32_t Draw() const {
-    return atomicAdd(&p.work->tickets[p.ticket], 1u);
+    return rank == 0 ? atomicAdd(&p.work->tickets[p.ticket], 1u) : 0;
+  }
+  __device__ __forceinline__ uint32_t Share(uint32_t number, uint32_t ticket) const {
+    if constexpr (cluster == 1) return ticket;
+    const uint32_t slot = SharedAddress(&s.tickets[number % kGroupedTickets]);
+    if (rank == 0) {
+      StoreAt(slot, 1, static_cast<uint64_t>(number + 1) << 32 | ticket);
+      return ticket;
+    }
+    uint64_t word = LoadPolled(slot);
+    while (word >> 32 != number + 1) word = LoadPolled(slot);
+    return static_cast<uint32_t>(word);
   }
   __device__ __forceinline__ TokenTile TileOf(uint32_t ticket) const {
-    return ticket < tickets ? p.tiles[ticket / p.feature_tiles] : TokenTile{};
+    return ticket < tickets ? p.tiles[ticket / p.feature_groups] : TokenTile{};
   }
 
   __device__ __forceinline__ void CopyMatrix(const TensorMap* map, int depth, int first_feature,
@@ -39,8 +54,13 @@ struct GroupedProducer {
     const bool few = task.padded_rows < kRowsBox;
     const TensorMap* const map = few ? &p.few_rows : &p.rows;
     const int box = few ? kFewRowsBox : kRowsBox;
-    for (int row = 0; row < task.padded_rows; row += box) {
-      TensorCopy(to + row * 128, map, depth, task.first_row + row, barrier);
+    // A cluster's CTAs take turns; each box goes to both.
+    for (int row = static_cast<int>(rank) * box; row < task.padded_rows; row += cluster * box) {
+      if constexpr (cluster == 1) {
+        TensorCopy(to + row * 128, map, depth, task.first_row + row, barrier);
+      } else {
+        TensorCopyToAll(to + row * 128, map, depth, task.first_row + row, barrier, 3);
+      }
     }
   }
 
@@ -57,21 +77,23 @@ struct GroupedProducer {
     }
   }
 
-  // Tickets are drawn two tiles ahead and their tiles read one ahead: neither is waited for.
+  // Tickets are drawn two tiles ahead and their tiles read one ahead: neither
+  // is waited for.
   __device__ __forceinline__ void Run() {
-    tickets = static_cast<uint32_t>(p.work->tile_count * p.feature_tiles);
-    uint32_t ticket = Draw(), next = Draw();
+    tickets = static_cast<uint32_t>(p.work->tile_count * p.feature_groups);
+    uint32_t ticket = Share(0, Draw()), next = Share(1, Draw());
     TokenTile tile = TileOf(ticket);
-    while (ticket < tickets) {
+    for (uint32_t number = 2; ticket < tickets; ++number) {
       const TokenTile next_tile = TileOf(next);
       const uint32_t after = Draw();
       const TensorMap* const map = p.matrices + tile.expert;
       FenceTensorMap(map);
-      const int first_feature = static_cast<int>(ticket % p.feature_tiles) * kFeatures;
+      const uint32_t feature_tile = ticket % p.feature_groups * cluster + rank;
+      const int first_feature = static_cast<int>(feature_tile) * kFeatures;
       CopyTile(map, {tile.first_row, tile.rows, first_feature, PaddedRows(tile.rows)});
       ticket = next;
       tile = next_tile;
-      next = after;
+      next = Share(number, after);
     }
     BarrierWait(SharedAddress(&s.emptied[ring.stage]), ring.parity ^ 1);
     s.tasks[ring.stage] = {};

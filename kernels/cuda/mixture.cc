@@ -13,6 +13,8 @@ namespace {
 
 using Bf16 = __nv_bfloat16;
 
+constexpr int64_t kClusterRows = 48;  // an expert, from which on clusters are faster
+
 template <typename T>
 Status Upload(const std::vector<T>& values, DeviceBuffer* buffer, cudaStream_t stream) {
   const size_t bytes = values.size() * sizeof(T);
@@ -86,8 +88,8 @@ MixtureRouting MakeRouting(const MixtureParams& params, int64_t first_row, int64
 
 // packed -> inner -> packed.
 Status MultiplyExperts(const MixtureRouting& routing, const ExpertTable& table,
-                       const DeviceTraits& device, const MixtureWorkspace& workspace,
-                       cudaStream_t stream) {
+                       const DeviceTraits& device, const MixtureTuning& tuning,
+                       const MixtureWorkspace& workspace, cudaStream_t stream) {
   const MixtureShape& shape = routing.shape;
   GroupedProduct up;
   up.tiles = routing.tiles;
@@ -107,11 +109,15 @@ Status MultiplyExperts(const MixtureRouting& routing, const ExpertTable& table,
   down.y = routing.packed;
   down.out_features = shape.hidden;
   down.swiglu = false;
+  // Sharing rows between CTAs pays once there are enough of them.
+  const int by_rows = up.x_rows >= kClusterRows * shape.experts ? 2 : 1;
+  const int cluster = tuning.cluster != 0 ? tuning.cluster : by_rows;
   int index = 0;
   for (const GroupedProduct* product : {&up, &down}) {
     Status status;
     if (table.has_maps()) {
-      status = LaunchGroupedHopper(*product, table.maps(index), device.multiprocessors, stream);
+      status =
+          LaunchGroupedHopper(*product, table.maps(index), device.multiprocessors, cluster, stream);
     } else {
       status = FromCuda(LaunchGroupedPortable(*product, table.matrices(index), stream),
                         "grouped product");
@@ -138,7 +144,7 @@ Status RunPass(const MixtureRouting& routing, bool step, const ExpertTable& tabl
     }
   }
   if (!tuning.routing_only) {
-    if (Status s = MultiplyExperts(routing, table, device, workspace, stream); !s.ok()) {
+    if (Status s = MultiplyExperts(routing, table, device, tuning, workspace, stream); !s.ok()) {
       return s;
     }
   }

@@ -1,4 +1,5 @@
-// The mixture of experts of a lane: checked params to passes of routing and grouped products.
+// The mixture of experts of a lane: checked params to passes of routing and
+// grouped products.
 #ifndef DELTAFILL_KERNELS_CUDA_MIXTURE_H_
 #define DELTAFILL_KERNELS_CUDA_MIXTURE_H_
 
@@ -11,12 +12,13 @@
 
 namespace deltafill::kernels::cuda {
 
-// Where a layer's experts are on the device, for the grouped products. Told apart by its contents,
-// so that a table stays right whatever weights come and go.
+// Where a layer's experts are on the device, for the grouped products. Told
+// apart by its contents, so that a table stays right whatever weights come and
+// go.
 class ExpertTable {
  public:
-  // The device addresses of gate_up and down, expert by expert. kInvalidArgument for weights of
-  // another backend.
+  // The device addresses of gate_up and down, expert by expert.
+  // kInvalidArgument for weights of another backend.
   static Status ReadAddresses(const MixtureParams& params, std::vector<const void*>* out);
 
   // `maps`: makes tensor maps too. Complete when it returns.
@@ -37,8 +39,8 @@ class ExpertTable {
   DeviceBuffer maps_;      // likewise
 };
 
-// Device memory that a mixture works in; grows with the longest pass so far. Tables are kept: some
-// tens of kilobytes a layer.
+// Device memory that a mixture works in; grows with the longest pass so far.
+// Tables are kept: some tens of kilobytes a layer.
 struct MixtureWorkspace {
   DeviceBuffer routing;
   DeviceBuffer packed;  // rows for experts, then their outputs
@@ -46,15 +48,19 @@ struct MixtureWorkspace {
   std::vector<std::unique_ptr<ExpertTable>> tables;
 };
 
-// Overrides for tests and measurements; the bits of the two paths differ.
+// Overrides for tests and measurements; only the portable path has bits of its
+// own.
 struct MixtureTuning {
   bool force_portable = false;
-  // Leaves out all but the products, or runs the routing alone: outputs mean nothing.
+  int cluster = 0;  // of the grouped products' CTAs, 1 or 2; 0: by the number of rows
+  // Leaves out all but the products, or runs the routing alone: outputs mean
+  // nothing.
   bool products_only = false;
   bool routing_only = false;
 };
 
-// `may_upload`: whether a table that is not there may be made; kUnsupported otherwise.
+// `may_upload`: whether a table that is not there may be made; kUnsupported
+// otherwise.
 Status MixtureOfExperts(const MixtureParams& params, const DeviceTraits& device,
                         const MixtureTuning& tuning, bool may_upload, MixtureWorkspace* workspace,
                         cudaStream_t stream);

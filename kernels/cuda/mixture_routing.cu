@@ -6,7 +6,8 @@
 namespace deltafill::kernels::cuda {
 namespace {
 
-constexpr int kChoosingThreads = 512;
+template <int per_lane>
+constexpr int kChoosingThreads = per_lane > 8 ? 512 : 1024;  // by registers
 constexpr int kPlacingThreads = kMixtureExpertsMax;
 constexpr int kRowThreads = 128;
 
@@ -19,7 +20,8 @@ __device__ __forceinline__ uint32_t Ordered(float score) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// A warp's choice for one row: lane k of the first top_k has the k-th best expert.
+// A warp's choice for one row: lane k of the first top_k has the k-th best
+// expert.
 template <int per_lane>
 __device__ __forceinline__ int ChooseRow(const MixtureRouting& p, const float* logits, int lane) {
   uint32_t keys[per_lane];
@@ -74,29 +76,31 @@ __device__ __forceinline__ void WeighRow(const MixtureRouting& p, const float* l
   p.weights[row * top_k + place] = weight / divisor * p.shape.routed_scale;
 }
 
-// A CTA has 64 rows, a warp one at a time. masks: two words an expert, a bit a row that chose it.
+// A CTA has 64 rows, a warp one at a time. masks: two words an expert, a bit a
+// row that chose it.
 template <int per_lane>
-__global__ void __launch_bounds__(kChoosingThreads)
+__global__ void __launch_bounds__(kChoosingThreads<per_lane>)
     ChooseKernel(const __grid_constant__ MixtureRouting p) {
+  constexpr int kThreads = kChoosingThreads<per_lane>;
   __shared__ uint32_t masks[2][per_lane * 32];
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   const int experts = p.shape.experts, top_k = p.shape.top_k;
   const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kMixtureChoosingRows;
   const int rows = static_cast<int>(min(p.rows - first_row, int64_t{kMixtureChoosingRows}));
-  for (int i = threadIdx.x; i < experts; i += kChoosingThreads) masks[0][i] = masks[1][i] = 0;
+  for (int i = threadIdx.x; i < experts; i += kThreads) masks[0][i] = masks[1][i] = 0;
   __syncthreads();
-  for (int row = warp; row < rows; row += kChoosingThreads / 32) {
+  for (int row = warp; row < rows; row += kThreads / 32) {
     const float* const logits = p.logits + (first_row + row) * experts;
     const int chosen = ChooseRow<per_lane>(p, logits, lane);
     WeighRow(p, logits, first_row + row, lane, chosen);
     if (lane < top_k) atomicOr(&masks[row >> 5][chosen], 1u << (row & 31));
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < experts; i += kChoosingThreads) {
+  for (int i = threadIdx.x; i < experts; i += kThreads) {
     p.counts[static_cast<int64_t>(blockIdx.x) * experts + i] =
         __popc(masks[0][i]) + __popc(masks[1][i]);
   }
-  for (int i = threadIdx.x; i < rows * top_k; i += kChoosingThreads) {
+  for (int i = threadIdx.x; i < rows * top_k; i += kThreads) {
     const int row = i / top_k, expert = p.experts[first_row * top_k + i];
     const uint32_t below = (1u << (row & 31)) - 1;
     p.slots[first_row * top_k + i] =
@@ -119,6 +123,7 @@ __device__ __forceinline__ int SumBefore(int value, int* warps, int* all) {
   __syncthreads();
   int before = 0;
   *all = 0;
+#pragma unroll 4
   for (int i = 0; i < kPlacingThreads / 32; ++i) {
     if (i < warp) before += warps[i];
     *all += warps[i];
@@ -192,8 +197,15 @@ __device__ __forceinline__ void AddPair(float weight, uint32_t x, float (&sums)[
 // A CTA a row.
 __global__ void __launch_bounds__(kRowThreads)
     CombineKernel(const __grid_constant__ MixtureRouting p) {
+  __shared__ int32_t slots[kMixtureTopKMax];
+  __shared__ float weights[kMixtureTopKMax];
   const int64_t row = blockIdx.x;
   const int top_k = p.shape.top_k, pieces = static_cast<int>(p.shape.hidden / 8);
+  if (threadIdx.x < top_k) {
+    slots[threadIdx.x] = p.slots[row * top_k + threadIdx.x];
+    weights[threadIdx.x] = p.weights[row * top_k + threadIdx.x];
+  }
+  __syncthreads();
   uint4* const to = reinterpret_cast<uint4*>(p.y + row * p.y_stride);
   for (int i = threadIdx.x; i < pieces; i += kRowThreads) {
     const uint4 y = to[i];
@@ -201,15 +213,14 @@ __global__ void __launch_bounds__(kRowThreads)
                         {LowBf16(y.y), HighBf16(y.y)},
                         {LowBf16(y.z), HighBf16(y.z)},
                         {LowBf16(y.w), HighBf16(y.w)}};
-#pragma unroll 4
+#pragma unroll 8
     for (int k = 0; k < top_k; ++k) {
-      const int64_t slot = p.slots[row * top_k + k];
-      const float weight = p.weights[row * top_k + k];
+      const int64_t slot = slots[k];
       const uint4 x = reinterpret_cast<const uint4*>(p.packed)[slot * pieces + i];
-      AddPair(weight, x.x, sums[0]);
-      AddPair(weight, x.y, sums[1]);
-      AddPair(weight, x.z, sums[2]);
-      AddPair(weight, x.w, sums[3]);
+      AddPair(weights[k], x.x, sums[0]);
+      AddPair(weights[k], x.y, sums[1]);
+      AddPair(weights[k], x.z, sums[2]);
+      AddPair(weights[k], x.w, sums[3]);
     }
     to[i] = make_uint4(PackBf16(sums[0][0], sums[0][1]), PackBf16(sums[1][0], sums[1][1]),
                        PackBf16(sums[2][0], sums[2][1]), PackBf16(sums[3][0], sums[3][1]));
@@ -222,11 +233,12 @@ cudaError_t LaunchChooseExperts(const MixtureRouting& routing, cudaStream_t stre
   const unsigned grid =
       static_cast<unsigned>((routing.rows + kMixtureChoosingRows - 1) / kMixtureChoosingRows);
   if (routing.shape.experts <= 64) {
-    ChooseKernel<2><<<grid, kChoosingThreads, 0, stream>>>(routing);
+    ChooseKernel<2><<<grid, kChoosingThreads<2>, 0, stream>>>(routing);
   } else if (routing.shape.experts <= 256) {
-    ChooseKernel<8><<<grid, kChoosingThreads, 0, stream>>>(routing);
+    ChooseKernel<8><<<grid, kChoosingThreads<8>, 0, stream>>>(routing);
   } else {
-    ChooseKernel<kMixtureExpertsMax / 32><<<grid, kChoosingThreads, 0, stream>>>(routing);
+    constexpr int kPerLane = kMixtureExpertsMax / 32;
+    ChooseKernel<kPerLane><<<grid, kChoosingThreads<kPerLane>, 0, stream>>>(routing);
   }
   return cudaGetLastError();
 }

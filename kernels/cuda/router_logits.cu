@@ -1,6 +1,6 @@
-// The router's product with the accuracy of fp32 on the matrix units: a weight is the exact sum of
-// three bf16 numbers, and sums of 32 channels are added up in fp32, because the units' own sums are
-// cut, not rounded.
+// The router's product with the accuracy of fp32 on the matrix units: a weight
+// is the exact sum of three bf16 numbers, and sums of 32 channels are added up
+// in fp32, because the units' own sums are cut, not rounded.
 #include "kernels/cuda/mixture_routing.h"
 #include "kernels/cuda/mma.cuh"
 
@@ -11,17 +11,20 @@ constexpr int kTileExperts = 64, kDepth = 32;  // of a CTA
 constexpr int kStride = kDepth + 8;            // rows 16 bytes apart modulo 128
 constexpr int kParts = 3;                      // of a weight, the smallest first
 
-template <int warps>
+// A warp has row_tiles times 16 rows: two share what is read of the weights.
+template <int warps, int row_tiles>
 struct Tile {
-  static constexpr int kThreads = warps * 32, kRows = warps * 16;
-  static constexpr int kWeightPieces = kTileExperts * kDepth / 4 / kThreads;  // of a thread
+  static constexpr int kThreads = warps * 32, kWarpRows = row_tiles * 16;
+  static constexpr int kRows = warps * kWarpRows;
+  static constexpr int kRowPieces = kRows * kDepth / 8 / kThreads;  // of a thread
+  static constexpr int kWeightPieces = kTileExperts * kDepth / 4 / kThreads;
 
   alignas(16) __nv_bfloat16 x[kRows * kStride];
   alignas(16) __nv_bfloat16 parts[kParts][kTileExperts * kStride];
 
   // A thread's share of the next `kDepth` channels.
   struct Fetched {
-    uint4 x[2];
+    uint4 x[kRowPieces];
     float4 weights[kWeightPieces];
   };
 
@@ -30,7 +33,7 @@ struct Tile {
     const int hidden = static_cast<int>(p.shape.hidden);
     Fetched f;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kRowPieces; ++i) {
       const int piece = i * kThreads + threadIdx.x;
       const int row = first_row + piece / 4, at = channel + piece % 4 * 8;
       f.x[i] = row < p.rows && at < hidden
@@ -51,7 +54,7 @@ struct Tile {
 
   __device__ __forceinline__ void Keep(const Fetched& f) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kRowPieces; ++i) {
       const int piece = i * kThreads + threadIdx.x;
       *reinterpret_cast<uint4*>(&x[piece / 4 * kStride + piece % 4 * 8]) = f.x[i];
     }
@@ -72,43 +75,50 @@ struct Tile {
     }
   }
 
-  // sums[16 rows, 64 experts] of the warp.
-  __device__ __forceinline__ void Multiply(float (&sums)[kTileExperts / 8][4]) const {
+  // sums[16 rows, 64 experts] of the warp's row tiles.
+  using Sums = float[row_tiles][kTileExperts / 8][4];
+  __device__ __forceinline__ void Multiply(Sums& sums) const {
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-    const uint32_t row = SharedAddress(x + (warp * 16 + (lane & 15)) * kStride + (lane >> 4) * 8);
+    const uint32_t row =
+        SharedAddress(x + (warp * kWarpRows + (lane & 15)) * kStride + (lane >> 4) * 8);
     const int column = ((lane & 7) + (lane >> 4) * 8) * kStride + ((lane >> 3) & 1) * 8;
-    float chunk[kTileExperts / 8][4] = {};
+    Sums chunk = {};
 #pragma unroll
     for (int step = 0; step < kDepth / 16; ++step) {
-      uint32_t a[4];
-      LoadMatrix4(row + step * 32, a);
+      uint32_t a[row_tiles][4];
+#pragma unroll
+      for (int tile = 0; tile < row_tiles; ++tile) {
+        LoadMatrix4(row + tile * 16 * kStride * 2 + step * 32, a[tile]);
+      }
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
 #pragma unroll
         for (int pair = 0; pair < kTileExperts / 16; ++pair) {
           uint32_t b[4];
           LoadMatrix4(SharedAddress(parts[part] + column) + pair * 16 * kStride * 2 + step * 32, b);
-          MmaBf16(chunk[2 * pair], a, b[0], b[1]);
-          MmaBf16(chunk[2 * pair + 1], a, b[2], b[3]);
+#pragma unroll
+          for (int tile = 0; tile < row_tiles; ++tile) {
+            MmaBf16(chunk[tile][2 * pair], a[tile], b[0], b[1]);
+            MmaBf16(chunk[tile][2 * pair + 1], a[tile], b[2], b[3]);
+          }
         }
       }
     }
 #pragma unroll
-    for (int n = 0; n < kTileExperts / 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums[n][i] += chunk[n][i];
+    for (int i = 0; i < row_tiles * kTileExperts / 2; ++i) {
+      sums[i / (kTileExperts / 2)][i / 4 % (kTileExperts / 8)][i % 4] +=
+          chunk[i / (kTileExperts / 2)][i / 4 % (kTileExperts / 8)][i % 4];
     }
   }
 };
 
-template <int warps>
-__global__ void __launch_bounds__(warps * 32)
+template <typename RouterTile>
+__global__ void __launch_bounds__(RouterTile::kThreads)
     LogitsKernel(const __grid_constant__ MixtureRouting p) {
-  using RouterTile = Tile<warps>;
   __shared__ RouterTile tile;
   const int first_row = blockIdx.x * RouterTile::kRows, first_expert = blockIdx.y * kTileExperts;
   const int hidden = static_cast<int>(p.shape.hidden);
-  float sums[kTileExperts / 8][4] = {};
+  typename RouterTile::Sums sums = {};
   auto next = RouterTile::Fetch(p, first_row, first_expert, 0);
   for (int channel = 0; channel < hidden; channel += kDepth) {
     __syncthreads();
@@ -119,13 +129,16 @@ __global__ void __launch_bounds__(warps * 32)
   }
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
 #pragma unroll
-  for (int n = 0; n < kTileExperts / 8; ++n) {
+  for (int i = 0; i < RouterTile::kWarpRows / 8; ++i) {
+    const int64_t row = first_row + warp * RouterTile::kWarpRows + i * 8 + (lane >> 2);
+    if (row >= p.rows) break;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int64_t row = first_row + warp * 16 + (lane >> 2) + (i >> 1) * 8;
-      const int expert = first_expert + n * 8 + (lane & 3) * 2 + (i & 1);
-      if (row < p.rows && expert < p.shape.experts) {
-        p.logits[row * p.shape.experts + expert] = sums[n][i];
+    for (int n = 0; n < kTileExperts / 8; ++n) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int expert = first_expert + n * 8 + (lane & 3) * 2 + j;
+        if (expert >= p.shape.experts) continue;
+        p.logits[row * p.shape.experts + expert] = sums[i >> 1][n][(i & 1) * 2 + j];
       }
     }
   }
@@ -177,17 +190,19 @@ unsigned Ceil(int64_t value, int64_t by) { return static_cast<unsigned>((value +
 }  // namespace
 
 cudaError_t LaunchRouterLogits(const MixtureRouting& routing, bool step, cudaStream_t stream) {
-  constexpr int kFewRows = 4096;  // that larger tiles would leave units idle
+  using SmallTile = Tile<4, 1>;
+  using LargeTile = Tile<4, 2>;
+  constexpr int kFewRows = 4096;  // that large tiles would leave units idle
   const int experts = routing.shape.experts, rows = routing.rows;
   if (step) {
     const dim3 grid(Ceil(experts, kStepThreads / 32), Ceil(rows, kStepRows));
     StepLogitsKernel<<<grid, kStepThreads, 0, stream>>>(routing);
   } else if (rows <= kFewRows) {
-    const dim3 grid(Ceil(rows, Tile<4>::kRows), Ceil(experts, kTileExperts));
-    LogitsKernel<4><<<grid, Tile<4>::kThreads, 0, stream>>>(routing);
+    const dim3 grid(Ceil(rows, SmallTile::kRows), Ceil(experts, kTileExperts));
+    LogitsKernel<SmallTile><<<grid, SmallTile::kThreads, 0, stream>>>(routing);
   } else {
-    const dim3 grid(Ceil(rows, Tile<8>::kRows), Ceil(experts, kTileExperts));
-    LogitsKernel<8><<<grid, Tile<8>::kThreads, 0, stream>>>(routing);
+    const dim3 grid(Ceil(rows, LargeTile::kRows), Ceil(experts, kTileExperts));
+    LogitsKernel<LargeTile><<<grid, LargeTile::kThreads, 0, stream>>>(routing);
   }
   return cudaGetLastError();
 }

@@ -1,4 +1,5 @@
-// Copies of tensor boxes to shared memory by the copy engine (sm_90a).
+// Copies of tensor boxes to shared memory by the copy engine, and clusters of
+// CTAs (sm_90a).
 #ifndef DELTAFILL_KERNELS_CUDA_TENSOR_COPY_CUH_
 #define DELTAFILL_KERNELS_CUDA_TENSOR_COPY_CUH_
 
@@ -21,7 +22,8 @@ __device__ __forceinline__ void FenceTensorMap(const TensorMap* map) {
 __device__ __forceinline__ void TensorCopy(uint32_t to, const TensorMap* map, int c0, int c1,
                                            uint32_t barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::"
+      "complete_tx::bytes "
       "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
       "l"(map), "r"(c0), "r"(c1), "r"(barrier)
       : "memory");
@@ -29,10 +31,65 @@ __device__ __forceinline__ void TensorCopy(uint32_t to, const TensorMap* map, in
 __device__ __forceinline__ void TensorCopy(uint32_t to, const TensorMap* map, int c0, int c1,
                                            int c2, uint32_t barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::"
+      "complete_tx::bytes "
       "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
       "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(barrier)
       : "memory");
+}
+
+// To the same place in each CTA whose bit is in `ctas`, and each one's own
+// barrier.
+__device__ __forceinline__ void TensorCopyToAll(uint32_t to, const TensorMap* map, int c0, int c1,
+                                                uint32_t barrier, uint16_t ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::"
+      "complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+      "l"(map), "r"(c0), "r"(c1), "r"(barrier), "h"(ctas)
+      : "memory");
+}
+
+__device__ __forceinline__ uint32_t ClusterRank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// Of all threads of the cluster; what was written to shared memory before it is
+// seen after it.
+__device__ __forceinline__ void ClusterSync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// Arrives at the barrier that a CTA of the cluster has at the same shared
+// address. Says only that products have read what they were to read: a release
+// for the cluster would wait for all stores to global memory, each time.
+__device__ __forceinline__ void BarrierArriveAt(uint32_t barrier, uint32_t cta) {
+  asm volatile(
+      "{.reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];}" ::"r"(barrier),
+      "r"(cta)
+      : "memory");
+}
+
+// A word in another CTA's shared memory, and polling one's own.
+__device__ __forceinline__ void StoreAt(uint32_t address, uint32_t cta, uint64_t value) {
+  asm volatile(
+      "{.reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "st.relaxed.cluster.shared::cluster.u64 [there], %2;}" ::"r"(address),
+      "r"(cta), "l"(value)
+      : "memory");
+}
+__device__ __forceinline__ uint64_t LoadPolled(uint32_t address) {
+  uint64_t value;
+  asm volatile("ld.relaxed.cluster.shared::cta.u64 %0, [%1];"
+               : "=l"(value)
+               : "r"(address)
+               : "memory");
+  return value;
 }
 
 }  // namespace deltafill::kernels::cuda

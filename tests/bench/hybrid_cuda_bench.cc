@@ -143,6 +143,8 @@ void BenchExperts(const std::vector<int64_t>& row_counts) {
     MixtureTuning tuning;
   } ways[] = {{"all", {}},
               {"products", {.products_only = true}},
+              {"products, pairs of CTAs", {.cluster = 2, .products_only = true}},
+              {"products, CTAs alone", {.cluster = 1, .products_only = true}},
               {"routing", {.routing_only = true}},
               {"portable", {.force_portable = true}}};
   std::printf("| experts, rows | what | us | TFLOP/s | of dense | weights TB/s |\n");

@@ -80,6 +80,8 @@ std::vector<MixturePath> MixturePaths(const kernels::cuda::DeviceTraits& device)
   std::vector<MixturePath> paths = {{"own", {}}};
   if (device.major == 9 && device.minor == 0) {
     paths.push_back({"portable", {.force_portable = true}});
+    paths.push_back({"pairs", {.cluster = 2}});
+    paths.push_back({"no pairs", {.cluster = 1}});
   }
   const char* const only = std::getenv("DELTAFILL_TEST_MIXTURE_PATH");
   if (only != nullptr) std::erase_if(paths, [&](const auto& path) { return path.name != only; });
