@@ -7,7 +7,7 @@
 namespace deltafill::kernels::cuda {
 namespace {
 
-constexpr int kSequences = 8;       // that share a reading of W_k or W_v
+constexpr int kSequencesMax = 8;    // that share a reading of W_k or W_v
 constexpr int kColumnThreads = 64;  // two columns of the rank each
 constexpr int kProjectThreads = 256, kProjectValues = 32;
 
@@ -17,7 +17,8 @@ __device__ __forceinline__ float SumWarp(float x) {
   return x;
 }
 
-// queries = scale (q W_k, q_rope), for a head, 128 columns and up to eight sequences.
+// queries = scale (q W_k, q_rope), for a head, 128 columns and some sequences.
+template <int kSequences>
 __global__ void __launch_bounds__(kColumnThreads)
     AbsorbKernel(const __grid_constant__ LatentStepKernelParams p) {
   __shared__ float q[kSequences][kLatentStepNopeMax];
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(kColumnThreads)
   }
 }
 
-template <int head_tiles, int buffers>
+template <int head_tiles, int buffers, int fixed_steps>
 __global__ void __launch_bounds__(kPartThreads)
     PartKernel(const __grid_constant__ LatentStepKernelParams p) {
   using Shared = PartShared<head_tiles, buffers>;
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(kPartThreads)
   };
   load(0);
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  PartWarp<head_tiles, buffers> of_warp{s, width, warp, lane};
+  PartWarp<head_tiles, buffers, fixed_steps> of_warp{s, width, warp, lane};
   of_warp.Start();
   const int tiles = (part.tokens + kPartKeys - 1) / kPartKeys;
   for (int tile = 0; tile < tiles; ++tile) {
@@ -170,7 +171,8 @@ __global__ void __launch_bounds__(kColumnThreads)
                              column) = make_float2(low / total, high / total);
 }
 
-// o = W_v merged, for a head, 32 values and up to eight sequences; a warp has every eighth value.
+// o = W_v merged, for a head, 32 values and some sequences; a warp has every eighth value.
+template <int kSequences>
 __global__ void __launch_bounds__(kProjectThreads)
     ProjectKernel(const __grid_constant__ LatentStepKernelParams p) {
   __shared__ float merged[kSequences][kLatentStepRankMax];
@@ -213,10 +215,10 @@ __global__ void __launch_bounds__(kProjectThreads)
 
 unsigned Ceil(int64_t value, int64_t by) { return static_cast<unsigned>((value + by - 1) / by); }
 
-template <int head_tiles, int buffers>
+template <int head_tiles, int buffers, int fixed_steps>
 cudaError_t LaunchParts(const LatentStepKernelParams& params, cudaStream_t stream) {
   using Shared = PartShared<head_tiles, buffers>;
-  const auto kernel = PartKernel<head_tiles, buffers>;
+  const auto kernel = PartKernel<head_tiles, buffers, fixed_steps>;
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
   if (error != cudaSuccess) return error;
@@ -232,16 +234,22 @@ cudaError_t LaunchLatentStep(const LatentStepKernelParams& params, cudaStream_t 
   if (params.sequences == 0) return cudaSuccess;
   const unsigned heads = static_cast<unsigned>(params.shape.heads);
   const unsigned columns = Ceil(params.shape.rank, 2 * kColumnThreads);
-  const unsigned groups = Ceil(params.sequences, kSequences);
-  AbsorbKernel<<<dim3(heads, columns, groups), kColumnThreads, 0, stream>>>(params);
+  const bool alone = params.sequences == 1;
+  const unsigned groups = Ceil(params.sequences, kSequencesMax);
+  const auto absorb = alone ? AbsorbKernel<1> : AbsorbKernel<kSequencesMax>;
+  absorb<<<dim3(heads, columns, groups), kColumnThreads, 0, stream>>>(params);
+  constexpr int kWidestSteps = (kLatentStepRankMax + kLatentStepRopeMax) / 16;
   const bool roomy = params.shared_bytes >= static_cast<int>(sizeof(PartShared<2, 2>));
-  const cudaError_t error =
-      roomy ? LaunchParts<2, 2>(params, stream) : LaunchParts<1, 1>(params, stream);
+  const bool widest = params.shape.LatentWidth() == kWidestSteps * 16;
+  const cudaError_t error = !roomy   ? LaunchParts<1, 1, 0>(params, stream)
+                            : widest ? LaunchParts<2, 2, kWidestSteps>(params, stream)
+                                     : LaunchParts<2, 2, 0>(params, stream);
   if (error != cudaSuccess) return error;
   const unsigned sequences = static_cast<unsigned>(params.sequences);
   MergeKernel<<<dim3(heads, columns, sequences), kColumnThreads, 0, stream>>>(params);
   const unsigned values = Ceil(params.shape.value_dim, kProjectValues);
-  ProjectKernel<<<dim3(heads, values, groups), kProjectThreads, 0, stream>>>(params);
+  const auto project = alone ? ProjectKernel<1> : ProjectKernel<kSequencesMax>;
+  project<<<dim3(heads, values, groups), kProjectThreads, 0, stream>>>(params);
   return cudaGetLastError();
 }
 

@@ -26,20 +26,25 @@ struct PartShared {
   float4 totals[kHeads];  // likewise
 };
 
-// `rows` rows of `width` elements; others, and columns up to a multiple of 16, become zeros.
+// `rows` rows of `width` elements; others, and columns up to a multiple of 16, become zeros. Four
+// threads a row.
 __device__ __forceinline__ void LoadPartRows(const __nv_bfloat16* from, int rows, int padded_rows,
                                              int width, __nv_bfloat16* to) {
-  const int pieces = (width + 15) / 16 * 2;
-  for (int i = threadIdx.x; i < padded_rows * pieces; i += kPartThreads) {
-    const int row = i / pieces, column = i % pieces * 8;
-    const bool present = row < rows && column < width;
-    CopyAsync16(SharedAddress(to + row * kPartStride + column),
-                present ? from + static_cast<int64_t>(row) * width + column : from, present);
+  static_assert(kPartThreads == 4 * kPartKeys);
+  const int row = threadIdx.x >> 2, pieces = (width + 15) / 16 * 2;
+  const __nv_bfloat16* const source = row < rows ? from + static_cast<int64_t>(row) * width : from;
+  const uint32_t target = SharedAddress(to + row * kPartStride);
+  if (row < padded_rows) {
+    for (int piece = threadIdx.x & 3; piece < pieces; piece += 4) {
+      const bool present = row < rows && piece * 8 < width;
+      CopyAsync16(target + piece * 16, present ? source + piece * 8 : from, present);
+    }
   }
   CommitCopies();
 }
 
-template <int head_tiles, int buffers>
+// fixed_steps: of 16 columns that scores are summed over; 0: by the width.
+template <int head_tiles, int buffers, int fixed_steps>
 struct PartWarp {
   using Shared = PartShared<head_tiles, buffers>;
 
@@ -78,19 +83,22 @@ struct PartWarp {
     float odd[2][4] = {};
 #pragma unroll
     for (int n = 0; n < 2; ++n) scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0.0f;
-    const int steps = (width + 15) / 16;
-#pragma unroll 4
-    for (int step = 0; step < steps; step += 2) {
+    const auto add = [&](int step, float(&to)[2][4]) {
       uint32_t a[4], b[4];
       LoadMatrix4(q + step * 32, a);
       LoadMatrix4(k + step * 32, b);
-      MmaBf16(scores[0], a, b[0], b[1]);
-      MmaBf16(scores[1], a, b[2], b[3]);
-      if (step + 1 == steps) break;
-      LoadMatrix4(q + step * 32 + 32, a);
-      LoadMatrix4(k + step * 32 + 32, b);
-      MmaBf16(odd[0], a, b[0], b[1]);
-      MmaBf16(odd[1], a, b[2], b[3]);
+      MmaBf16(to[0], a, b[0], b[1]);
+      MmaBf16(to[1], a, b[2], b[3]);
+    };
+    if constexpr (fixed_steps > 0) {
+#pragma unroll
+      for (int step = 0; step < fixed_steps; ++step) add(step, step % 2 == 0 ? scores : odd);
+    } else {
+      const int steps = (width + 15) / 16;
+      for (int step = 0; step < steps; step += 2) {
+        add(step, scores);
+        if (step + 1 < steps) add(step + 1, odd);
+      }
     }
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
