@@ -158,9 +158,13 @@ void BenchExperts(const std::vector<int64_t>& row_counts) {
       const double missed =
           std::pow(1.0 - static_cast<double>(kTopK) / kExperts, static_cast<double>(rows));
       const double bytes = kExperts * (1.0 - missed) * 6.0 * kHidden * kWidth;
-      std::printf("| %ld%s | %s | %.1f | %.0f | %.0f %% | %.2f |\n", rows, step ? ", step" : "",
-                  name, seconds * 1e6, flop / seconds * 1e-12, 100.0 * flop / seconds / rate,
-                  bytes / seconds * 1e-12);
+      std::printf("| %ld%s | %s | %.1f |", rows, step ? ", step" : "", name, seconds * 1e6);
+      if (tuning.routing_only) {
+        std::printf(" | | |\n");
+      } else {
+        std::printf(" %.0f | %.0f %% | %.2f |\n", flop / seconds * 1e-12,
+                    100.0 * flop / seconds / rate, bytes / seconds * 1e-12);
+      }
       std::fflush(stdout);
     }
   }
