@@ -17,9 +17,12 @@ constexpr uint64_t kPageBytes = uint64_t{2} << 20;
 constexpr uint64_t kSmallBytes = 512;
 // Bounds of what a lane's operators work in, whatever the model: the slots of the delta rule
 // (kernels/cuda/plan.h, kWaveSlots) and the products' workspace.
-constexpr uint64_t kRuleScratchBytes = uint64_t{290} << 20;
+constexpr int64_t kRuleScratchBytes = int64_t{290} << 20;
 constexpr int64_t kLatentPagesExpanded = 4;  // at once (kernels/cuda/operators_latent_hopper.cc)
-constexpr uint64_t kLatentParts = 2048;      // of a decoding step (kernels/cuda/latent_plan.h)
+// Parts of the keys that a decoding step works on at once: those of the longest prompt.
+constexpr int64_t kLatentPartsMax = (int64_t{1} << 22) / 512;
+// Rows times experts a token that are copied at once (kernels/cuda/mixture_plan.h).
+constexpr int64_t kMixtureChoicesMax = int64_t{1} << 17;
 constexpr uint64_t kCodeBytes = uint64_t{128} << 20;  // loaded when it is first used
 
 uint64_t Allocated(uint64_t bytes, const DeviceMemory& device) {
@@ -41,25 +44,25 @@ uint64_t WeightBytes(const ModelSizes& sizes, const DeviceMemory& device) {
 }
 
 // Of one lane of `rows`: keys and values of some pages of latents and the sums between them, or the
-// parts' results of a step; the copies of a row for its experts.
+// parts' results of a step; the rows of each expert, and who they go to.
 uint64_t OperatorBytes(const ModelConfig& config, int64_t rows) {
-  uint64_t bytes = kRuleScratchBytes;
+  int64_t bytes = kRuleScratchBytes;
   if (config.HasLatentAttention()) {
     const LatentAttentionConfig& latent = config.latent;
     const int64_t expanded =
         kLatentPagesExpanded * kernels::kLatentPageTokens *
-        (latent.heads * (latent.nope_dim + latent.value_dim) + latent.rope_dim) * int64_t{2};
-    const int64_t sums = rows * latent.heads * (latent.value_dim + 2) * int64_t{4};
-    const int64_t parts =
-        static_cast<int64_t>(kLatentParts) * latent.heads * (latent.rank + 2) * int64_t{4};
-    bytes += static_cast<uint64_t>(expanded + sums + parts);
+        (latent.heads * (latent.nope_dim + latent.value_dim) + latent.rope_dim) * 2;
+    const int64_t sums = rows * latent.heads * (latent.value_dim + 2) * 4;
+    const int64_t parts = kLatentPartsMax * latent.heads * (latent.rank + 2) * 4;
+    bytes += expanded + std::max(sums, parts);
   }
   if (config.HasExperts()) {
     const ExpertsConfig& experts = config.experts;
-    bytes += static_cast<uint64_t>(rows * experts.per_token *
-                                   (2 * config.hidden_size + 3 * experts.width) * int64_t{2});
+    const int64_t choices = std::min(rows * experts.per_token, kMixtureChoicesMax);
+    const int64_t packed = choices * (config.hidden_size + experts.width) * 2;
+    bytes += packed + rows * (experts.count * 4 + experts.per_token * 12);
   }
-  return bytes;
+  return static_cast<uint64_t>(bytes);
 }
 
 std::string Size(uint64_t bytes) {
