@@ -49,6 +49,10 @@ run_integration() {
   names=${DELTAFILL_INTEGRATION:-identity hybrid resume worker_loss crash bad_input lifecycle damage
     snapshot device}
   for name in $names; do
+    if [[ $name == snapshot ]] && ! command -v git >/dev/null; then
+      say "LEFT OUT integration snapshot: no git here"
+      continue
+    fi
     while (($(jobs -rp | wc -l) >= 4)); do wait -n; done
     (
       failures=0
