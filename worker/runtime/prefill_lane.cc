@@ -204,17 +204,17 @@ absl::StatusOr<PrefillLane::Progress> PrefillLane::Begin(const Queued& queued, F
   return progress;
 }
 
-// A device's copy is issued layer by layer, as the pass asks for it: RangePort.
 absl::Status PrefillLane::LoadStart(const RangeCommand& command, Progress* progress) {
-  std::byte* to = incoming_->bytes();
-  progress->source = RangePass::Source::kBuffer;
   if (host_buffers_ != nullptr) {
-    DELTAFILL_TRY_ASSIGN(loaded, host_buffers_->Acquire(layout_.bytes));
-    to = loaded.get();
-    progress->loaded = std::move(loaded);
-    progress->source = RangePass::Source::kHost;
+    DELTAFILL_TRY_ASSIGN(stored, StoredState::Open(*parts_.store, command.source.parts, layout_,
+                                                   command.first_token));
+    progress->stored = std::move(stored);
+    progress->source = RangePass::Source::kStored;
+    return absl::OkStatus();
   }
-  return LoadPrefixState(*parts_.store, command.source.parts, layout_, command.first_token, to);
+  progress->source = RangePass::Source::kBuffer;
+  return LoadPrefixState(*parts_.store, command.source.parts, layout_, command.first_token,
+                         incoming_->bytes());
 }
 
 absl::Status PrefillLane::OpenLatents(const RangeCommand& command, Progress* progress,
@@ -267,7 +267,7 @@ absl::Status PrefillLane::RunPass(const Queued& queued, const Pass& pass, bool i
   progress->stalled_s += SecondsSince(before_acquire);
 
   RangePass range_pass{command.attempt,  command.range,      queued.flag,
-                       progress->source, progress->incoming, std::move(progress->loaded)};
+                       progress->source, progress->incoming, progress->stored.get()};
   if (is_last && command.hand_on) {
     range_pass.outgoing = outgoing_;
     range_pass.next = &command.next;
@@ -293,6 +293,7 @@ absl::Status PrefillLane::RunPass(const Queued& queued, const Pass& pass, bool i
   status.Update(port.Finish());
   progress->wait_s += port.wait_s();
   failure->peer_lost = port.peer_lost();
+  failure->stored_state_lost = absl::IsDataLoss(status);
   if (!status.ok()) return status;
   progress->source = RangePass::Source::kBuffer;
   if (!is_last) progress->incoming = captures.states.back();

@@ -87,7 +87,7 @@ class PrefillLane {
   struct Progress {
     RangePass::Source source = RangePass::Source::kZero;
     StateBufferRef incoming;
-    PooledBuffer loaded;  // the stored start state on the host, until a device has it
+    std::unique_ptr<StoredState> stored;       // read into a device as the first pass asks for it
     std::shared_ptr<SequenceLatents> latents;  // nullptr: no attention layers
     double wait_s = 0;
     double stalled_s = 0;

@@ -31,7 +31,12 @@ absl::StatusOr<const void*> RangePort::Await(uint32_t layer, PartKind kind) {
   DELTAFILL_TRY_ASSIGN(entry, Entry(layer, kind));
   std::byte* const incoming = pass_.incoming->at(*entry);
   const std::byte* on_host = nullptr;
-  if (pass_.source == RangePass::Source::kHost) on_host = pass_.loaded.get() + entry->offset;
+  if (pass_.source == RangePass::Source::kStored) {
+    DELTAFILL_TRY_ASSIGN(staged, lane_.host_buffers->Acquire(entry->bytes));
+    DELTAFILL_TRY(pass_.stored->Read(*entry, staged.get()));
+    on_host = staged.get();
+    staged_.push_back(std::move(staged));
+  }
   if (pass_.source == RangePass::Source::kPeer) {
     DELTAFILL_TRY_ASSIGN(received, AwaitPeer(layer, kind));
     const bool is_on_host = received.on_host();

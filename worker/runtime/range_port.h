@@ -17,6 +17,7 @@
 #include "worker/runtime/attempt_book.h"
 #include "worker/runtime/hand_over.h"
 #include "worker/runtime/state_pool.h"
+#include "worker/runtime/stored_state.h"
 
 namespace deltafill::worker {
 
@@ -32,14 +33,14 @@ struct PortLane {
 };
 
 struct RangePass {
-  enum class Source : uint8_t { kZero, kBuffer, kHost, kPeer };
+  enum class Source : uint8_t { kZero, kBuffer, kStored, kPeer };
 
   AttemptKey attempt;
   uint32_t range = 0;
   AttemptFlagRef flag;
   Source source = Source::kZero;
   StateBufferRef incoming;               // kBuffer: the state before the pass; else room for it
-  PooledBuffer loaded;                   // kHost: the state before the pass, page-locked
+  const StoredState* stored = nullptr;   // kStored: the state before the pass; with a device
   StateBufferRef outgoing;               // nullptr: nobody needs the state after it
   const ExchangeTarget* next = nullptr;  // whom outgoing is published to; nullptr: nobody
   std::vector<StateBufferRef> captures;

@@ -17,6 +17,7 @@ add_library(deltafill_runtime STATIC
   runtime/sampler.cc
   runtime/state_parts.cc
   runtime/state_pool.cc
+  runtime/stored_state.cc
   runtime/wire_commands.cc
   runtime/wire_events.cc
   runtime/worker.cc
