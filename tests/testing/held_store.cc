@@ -1,5 +1,6 @@
 #include "tests/testing/held_store.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace deltafill::test {
@@ -37,6 +38,23 @@ absl::StatusOr<PartReceipt> HeldStore::PutPart(std::string_view tenant, const Pa
     if (!put_error_.ok()) return put_error_;
   }
   return store_->PutPart(tenant, header, payloads);
+}
+
+void HeldStore::DamageLayer(uint32_t layer) {
+  std::lock_guard lock(mutex_);
+  damaged_layer_ = layer;
+}
+
+absl::StatusOr<Part> HeldStore::GetPart(const PartId& id, std::span<const uint32_t> layers) {
+  {
+    std::lock_guard lock(mutex_);
+    if (damaged_layer_.has_value() &&
+        (layers.empty() ||
+         std::find(layers.begin(), layers.end(), *damaged_layer_) != layers.end())) {
+      return absl::DataLossError("a checksum failed");
+    }
+  }
+  return store_->GetPart(id, layers);
 }
 
 }  // namespace deltafill::test

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "statestore/store.h"
@@ -19,15 +20,14 @@ class HeldStore : public StateStore {
   void LetGo();
   int held_puts() const;               // that wait now
   void FailPuts(absl::Status status);  // OK: no more
+  void DamageLayer(uint32_t layer);    // of every part, for GetPart
 
   absl::StatusOr<TenantSalt> GetTenantSalt(std::string_view tenant) override {
     return store_->GetTenantSalt(tenant);
   }
   absl::StatusOr<PartReceipt> PutPart(std::string_view tenant, const PartHeader& header,
                                       LayerPayloads payloads) override;
-  absl::StatusOr<Part> GetPart(const PartId& id, std::span<const uint32_t> layers) override {
-    return store_->GetPart(id, layers);
-  }
+  absl::StatusOr<Part> GetPart(const PartId& id, std::span<const uint32_t> layers) override;
   absl::StatusOr<std::vector<PartReceipt>> LeaseParts(std::span<const PartId> parts) override {
     return store_->LeaseParts(parts);
   }
@@ -85,6 +85,7 @@ class HeldStore : public StateStore {
   bool held_ = false;
   int held_puts_ = 0;
   absl::Status put_error_;
+  std::optional<uint32_t> damaged_layer_;
 };
 
 }  // namespace deltafill::test

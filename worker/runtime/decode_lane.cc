@@ -57,12 +57,32 @@ absl::Status DecodeLane::Prepare() {
   scratch_ = std::move(scratch);
   lane_ = std::move(lane);
   port_lane_ = {&layout_, &lane_->operators()};
-  if (!backend.is_host_memory()) port_lane_.host_buffers = &host_buffers_;
   const size_t logits = batch_max * vocabulary_;
   DELTAFILL_TRY_ASSIGN(memory, host_buffers_.Acquire(logits * sizeof(float)));
   logits_memory_ = std::move(memory);
   logits_ = {reinterpret_cast<float*>(logits_memory_.get()), logits};
-  return absl::OkStatus();
+  if (backend.is_host_memory()) return absl::OkStatus();
+  port_lane_.host_buffers = &host_buffers_;
+  return RunOnce();
+}
+
+// The largest chunk and a step: a device's workspaces are there from then on.
+absl::Status DecodeLane::RunOnce() {
+  const std::vector<uint32_t> tokens(static_cast<size_t>(options_.rows_max), 0);
+  LatentCache latents(&parts_.model->backend(), &layout_.latents);
+  DELTAFILL_TRY(latents.Reserve(options_.rows_max + 1));
+  RangePass pass;
+  pass.flag = std::make_shared<AttemptFlag>();
+  pass.outgoing = scratch_;
+  pass.latents = &latents;
+  pass.token_count = tokens.size();
+  RangePort port(port_lane_, std::move(pass));
+  const RangeWork work{tokens, {}, &port};
+  absl::Status status = parts_.model->Prefill(*lane_, {&work, 1});
+  status.Update(port.Finish());
+  if (!status.ok()) return status;
+  const DecodeRow row{0, tokens.size(), scratch_->bytes(), &latents};
+  return parts_.model->DecodeStep(*lane_, {&row, 1}, logits_.first(vocabulary_));
 }
 
 void DecodeLane::Run(DecodeCommand command) {

@@ -34,7 +34,7 @@ struct DecodeLaneOptions {
 // generated tokens, never from decoding steps.
 class DecodeLane {
  public:
-  // Errors as PrefillLane::Create. parts.exchange is not used.
+  // As PrefillLane::Create. parts.exchange is not used.
   static absl::StatusOr<std::unique_ptr<DecodeLane>> Create(const LaneParts& parts,
                                                             const DecodeLaneOptions& options);
   // Ends within one turn.
@@ -49,6 +49,7 @@ class DecodeLane {
  private:
   DecodeLane(const LaneParts& parts, const DecodeLaneOptions& options);
   absl::Status Prepare();
+  absl::Status RunOnce();
   void Enqueue(DecodeSequence sequence);
   void Main();
   void AdmitWaiting();

@@ -26,10 +26,10 @@ struct PortLane {
   const StateLayout* layout = nullptr;
   kernels::Operators* operators = nullptr;  // of the lane that runs the passes
   BoundaryExchange* exchange = nullptr;     // needed for kPeer and for next
-  // A backend with memory of its own; nullptr: buffers are the host's.
-  BufferPool* device_buffers = nullptr;
-  BufferPool* host_buffers = nullptr;  // page-locked
-  HandOver* hand_over = nullptr;       // needed for next
+  // Of a backend with memory of its own; else nullptr.
+  BufferPool* host_buffers = nullptr;    // page-locked
+  BufferPool* device_buffers = nullptr;  // needed for next
+  HandOver* hand_over = nullptr;         // needed for next
 };
 
 struct RangePass {
@@ -78,7 +78,7 @@ class RangePort : public BoundaryPort {
   bool peer_lost() const { return peer_lost_; }  // there was no way to the next worker
 
  private:
-  bool on_device() const { return lane_.device_buffers != nullptr; }
+  bool on_device() const { return lane_.host_buffers != nullptr; }
   absl::StatusOr<const StateEntry*> Entry(uint32_t layer, PartKind kind) const;
   absl::StatusOr<ReceivedState> AwaitPeer(uint32_t layer, PartKind kind);
   // The received bytes where the lane can read them: in device memory, or on the host in memory
