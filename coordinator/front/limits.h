@@ -57,10 +57,10 @@ inline constexpr std::chrono::seconds kCancelWaitMax{30};  // for the engine to 
 inline constexpr int64_t kRetryDelayMsMin = 250;
 inline constexpr int64_t kRetryDelayMsMax = 30000;
 
-static_assert(kPromptTokensMax * kVarintBytesMax < kRequestBytesMax,
+static_assert(kPromptTokensMax * sizeof(uint32_t) < kRequestBytesMax,
               "a full prompt fits a message");
 static_assert(kPromptTextBytesMax < kRequestBytesMax);
-static_assert(kCheckpointsMax * 10 + kPromptTokensMax * kVarintBytesMax < kRequestBytesMax);
+static_assert(kCheckpointsMax * 10 + kPromptTokensMax * sizeof(uint32_t) < kRequestBytesMax);
 static_assert(kPromptTokensMax % kBlockTokenCount == 0);
 static_assert(kTailTokensMax == kBlockTokenCount, "a prompt's handle has 1 to 64 tail tokens");
 static_assert(kChunkBytesMax % sizeof(float) == 0);

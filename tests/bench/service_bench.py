@@ -81,6 +81,7 @@ def measure(folder, model, tokens, workers, range_tokens):
         client.prefill(tokens[:4 * range_tokens], "--no-resume", "--tenant", "warm")
         cold = client.prefill(tokens[:-MORE], logits=True)
         resumed = client.prefill(tokens, logits=True)
+        print(f"resumed: {json.dumps(resumed['timings'])}", file=sys.stderr)
         alone = decode_rate(client, resumed["state"])
         together = decode_rate_at_once(client, resumed["state"])
     for line in pathlib.Path(client.process.log).read_text().splitlines():
