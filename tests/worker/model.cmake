@@ -47,3 +47,9 @@ deltafill_test(model_golden_test
 add_test(NAME model_golden_test_avx2 COMMAND model_golden_test)
 set_tests_properties(model_golden_test_avx2 PROPERTIES
   LABELS core TIMEOUT 300 ENVIRONMENT DELTAFILL_TEST_ISA=avx2)
+if(TARGET deltafill_cuda_plan)
+  deltafill_test(preset_cuda_test
+    SOURCES preset_cuda_test.cc
+    LIBS deltafill_model deltafill_cuda_plan
+    LABELS core)
+endif()

@@ -31,9 +31,9 @@ const GoldenBits& TinyBits() {
 const GoldenBits& HybridBits() {
   static const auto* bits = new GoldenBits{
       {"cpu/f32/avx512/onednn-2.6.3/block64/v1",
-       "15b575042c44cf5fe52a3f2d1dc1188467b47482fd740b29a681be4311cdf03c"},
+       "0c8fb5d6531f5b2199cae99c7477e81486adc523eb3caf182c7467944fb3d6a7"},
       {"cpu/f32/avx2/onednn-2.6.3/block64/v1",
-       "fcda92248f9cf37d74ef3f528c6945fdc7ac640af19abe95c8d843f69a5de3a1"},
+       "b038d4bac173d3b2ed9f1e89695caa9bfdb2aae84fcab0a7d73b50e38452f490"},
   };
   return *bits;
 }

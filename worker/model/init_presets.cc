@@ -29,7 +29,8 @@ const std::vector<PresetSizes>& Presets() {
       {"tiny", 260, 128, 256, 2, 2, 64, {}, {}, {}},
       {"small", 4096, 512, 1536, 4, 4, 128, {}, {}, {}},
       {"dense-1b", 32000, 2048, 5632, 24, 16, 128, {}, {}, {}},
-      // Every kind of layer. Widths that are no powers of two, as any model may have them.
+      // Every kind of layer. Widths that are no powers of two, as any model may have them, but
+      // multiples of 8, which the CUDA backend needs.
       {"kimi-linear-tiny",
        260,
        128,
@@ -38,7 +39,7 @@ const std::vector<PresetSizes>& Presets() {
        2,
        64,
        {3, 6},
-       {.heads = 4, .nope_dim = 24, .rope_dim = 8, .value_dim = 20, .rank = 40, .norm_eps = 1e-5},
+       {.heads = 4, .nope_dim = 24, .rope_dim = 8, .value_dim = 24, .rank = 40, .norm_eps = 1e-5},
        {.count = 8, .per_token = 2, .width = 48, .shared = 1, .routed_scale = 2.446}},
       // The shape of moonshotai/Kimi-Linear-48B-A3B: 98 GB.
       {"kimi-linear-48b",
