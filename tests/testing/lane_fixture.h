@@ -32,12 +32,16 @@ inline std::vector<uint32_t> RandomTokens(uint64_t seed, size_t count, uint32_t 
   return tokens;
 }
 
+// For tests, whose models outlive everything.
+inline std::shared_ptr<kernels::Backend> NotOwned(Model* model) {
+  return {std::shared_ptr<void>(), &model->backend()};
+}
+
 // What a worker is without its agent. remote: peers reach it through a port.
 struct LaneBench {
   LaneBench(Model* model, StateStore* store, std::shared_ptr<MailboxRegistry> registry,
             uint32_t number, size_t latent_bytes_max = size_t{1} << 30, bool remote = false)
-      : mailbox(
-            std::make_shared<Mailbox>(model->state_layout(), MailboxLimits(), &model->backend())),
+      : mailbox(std::make_shared<Mailbox>(model->state_layout(), MailboxLimits(), NotOwned(model))),
         exchange(mailbox, std::move(registry), ExchangeLinkLimits(),
                  [](const AttemptKey&, const absl::Status&) {}),
         pool(&model->backend(), &model->state_layout().latents, latent_bytes_max),

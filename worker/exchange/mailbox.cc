@@ -14,12 +14,13 @@ std::string Describe(const AttemptKey& attempt) {
 
 }  // namespace
 
-Mailbox::Mailbox(const StateLayout& layout, const MailboxLimits& limits, kernels::Backend* backend)
+Mailbox::Mailbox(const StateLayout& layout, const MailboxLimits& limits,
+                 std::shared_ptr<kernels::Backend> backend)
     : limits_(limits),
-      device_(backend != nullptr && !backend->is_host_memory() ? backend : nullptr),
-      device_rooms_(device_ == nullptr
-                        ? nullptr
-                        : std::make_unique<BufferPool>(device_, BufferPool::Place::kBackend)) {
+      device_(backend != nullptr && !backend->is_host_memory() ? std::move(backend) : nullptr),
+      device_rooms_(device_ == nullptr ? nullptr
+                                       : std::make_unique<BufferPool>(
+                                             device_.get(), BufferPool::Place::kBackend)) {
   for (const StateEntry& entry : layout.entries) {
     expected_bytes_[{entry.layer, entry.kind}] = entry.bytes;
   }

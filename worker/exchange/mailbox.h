@@ -39,13 +39,13 @@ struct MailboxLimits {
 class Mailbox {
  public:
   // Messages must be entries of `layout` and have exactly their sizes, or whole rows of latents of
-  // one of its attention layers. `backend` is the model's and outlives mailbox and messages;
+  // one of its attention layers. `backend` is the model's, and outlives the messages;
   // nullptr: one that uses the host's memory.
   explicit Mailbox(const StateLayout& layout, const MailboxLimits& limits = {},
-                   kernels::Backend* backend = nullptr);
+                   std::shared_ptr<kernels::Backend> backend = nullptr);
 
   // The model's backend, if it has memory of its own; else nullptr.
-  kernels::Backend* device() const { return device_; }
+  kernels::Backend* device() const { return device_.get(); }
 
   // Memory for a message's bytes, to be filled and delivered: of the backend if it has its own and
   // `on_host` does not say otherwise, else of the host. RESOURCE_EXHAUSTED with the sizes.
@@ -109,7 +109,7 @@ class Mailbox {
   absl::Status Gone(const AttemptKey& attempt) const;
 
   const MailboxLimits limits_;
-  kernels::Backend* const device_;
+  const std::shared_ptr<kernels::Backend> device_;  // senders may hold the mailbox longest
   const std::unique_ptr<BufferPool> device_rooms_;  // with device_
   std::map<EntryKey, size_t> expected_bytes_;       // immutable; of latents: of one row
 

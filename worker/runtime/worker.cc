@@ -89,6 +89,10 @@ class Worker::Composition : public CommandHandler {
   const WorkerProfile& profile() const { return profile_; }
 
  private:
+  // Keeps the model.
+  std::shared_ptr<kernels::Backend> SharedBackend() const {
+    return {setup_.served.model, &setup_.served.model->backend()};
+  }
   bool LanesIdle() const { return prefill_->idle() && decode_->idle() && saver_->idle(); }
   absl::Status StartExchange();
   absl::Status MakeLanes();
@@ -128,7 +132,7 @@ absl::Status Worker::Composition::StartExchange() {
     limits.unreserved_bytes_max += setup_.latent_bytes_max;
   }
   kernels::Backend& backend = setup_.served.model->backend();
-  mailbox_ = std::make_shared<Mailbox>(layout, limits, &backend);
+  mailbox_ = std::make_shared<Mailbox>(layout, limits, SharedBackend());
   exchange_ = std::make_unique<WorkerExchange>(
       mailbox_, setup_.registry,
       WorkerExchangeOptions{ExchangeLinkLimits(),
@@ -178,7 +182,7 @@ absl::StatusOr<CostConstants> Worker::Composition::Costs() {
   if (!own_port.address.empty() && setup_.device_transport == nullptr) {
     return MeasureCosts(model, through_port, own_port, options);
   }
-  auto mailbox = std::make_shared<Mailbox>(model.state_layout(), MailboxLimits(), &model.backend());
+  auto mailbox = std::make_shared<Mailbox>(model.state_layout(), MailboxLimits(), SharedBackend());
   WorkerExchange in_process(std::move(mailbox), nullptr, ExchangeLinkLimits(), nullptr);
   in_process.SetWorker(0);
   absl::StatusOr<CostConstants> costs = MeasureCosts(model, in_process, {0, ""}, options);
