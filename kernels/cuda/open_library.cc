@@ -14,6 +14,11 @@ std::string LoaderError() {
   return error != nullptr ? error : "unknown error of the dynamic loader";
 }
 
+Status NotLoaded(const RuntimeLibrary& library, const std::string& path, const std::string& why) {
+  return {StatusCode::kUnsupported,
+          std::string(library.what) + ": " + path + " does not load: " + why};
+}
+
 // The library stays open until the process ends: what it made, and CUDA's own exit handlers, are
 // its code.
 Status OpenFirst(const RuntimeLibrary& library, const std::vector<std::string>& paths,
@@ -26,12 +31,9 @@ Status OpenFirst(const RuntimeLibrary& library, const std::vector<std::string>& 
     if (!by_name && !std::filesystem::exists(path, error)) continue;
     *opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (*opened != nullptr) return {};
-    const std::string why = LoaderError();
     // By name it may just not be there; a file that is there is what was meant.
-    if (!by_name) {
-      return {StatusCode::kUnsupported,
-              std::string(library.what) + ": " + path + " does not load: " + why};
-    }
+    const std::string why = LoaderError();
+    if (!by_name) return NotLoaded(library, path, why);
   }
   return {StatusCode::kUnsupported, std::string(library.what) + " not found: tried " + tried +
                                         " (" + library.path_variable + " may name another path)"};

@@ -20,7 +20,6 @@ namespace deltafill::worker {
 namespace {
 
 using std::chrono::milliseconds;
-using test::CardFaults;
 using test::CardSwitch;
 using test::Eventually;
 using test::Taken;

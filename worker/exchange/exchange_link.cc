@@ -42,7 +42,7 @@ bool IsFinal(grpc::StatusCode code) {
 }  // namespace
 
 struct ExchangeLink::Core {
-  Core(std::string peer_name, std::string address, ExchangeLinkOptions link_options)
+  Core(std::string peer_name, const std::string& address, ExchangeLinkOptions link_options)
       : peer(std::move(peer_name)),
         options(std::move(link_options)),
         limits(options.limits),
@@ -341,8 +341,9 @@ void ExchangeLink::Core::GiveUp(const std::string& cause) {
   for (const AttemptKey& attempt : attempts) options.lost(attempt, status);
 }
 
-ExchangeLink::ExchangeLink(std::string peer, std::string address, ExchangeLinkOptions options)
-    : core_(std::make_unique<Core>(std::move(peer), std::move(address), std::move(options))) {}
+ExchangeLink::ExchangeLink(std::string peer, const std::string& address,
+                           ExchangeLinkOptions options)
+    : core_(std::make_unique<Core>(std::move(peer), address, std::move(options))) {}
 
 ExchangeLink::~ExchangeLink() = default;
 
@@ -360,19 +361,19 @@ absl::Status ExchangeLink::Send(const BoundaryAddress& address, SharedState stat
     }
     return true;
   };
-  const absl::Status cancelled = absl::CancelledError("aborted");
+  const auto cancelled = [] { return absl::CancelledError("aborted"); };
   if (!wait_until([&] {
         return core.unacknowledged.empty() ||
                core.unacknowledged_bytes + bytes <= core.limits.unacknowledged_bytes_max;
       })) {
-    return cancelled;
+    return cancelled();
   }
   if (!core.stopping && core.losses == losses_before) {
     if (core.unacknowledged.empty()) core.last_progress = Clock::now();
     core.unacknowledged_bytes += bytes;
     core.unacknowledged.push_back({address, std::move(state)});
     core.changed.notify_all();
-    if (!wait_until([&] { return core.connected; })) return cancelled;
+    if (!wait_until([&] { return core.connected; })) return cancelled();
   }
   if (core.stopping) return absl::CancelledError("the link is closed");
   return core.losses == losses_before ? absl::OkStatus() : core.last_loss;

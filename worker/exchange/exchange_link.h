@@ -55,7 +55,7 @@ struct ExchangeLinkOptions {
 class ExchangeLink {
  public:
   // `peer` names the worker in messages: "worker 3 at 10.0.0.7:7003".
-  ExchangeLink(std::string peer, std::string address, ExchangeLinkOptions options);
+  ExchangeLink(std::string peer, const std::string& address, ExchangeLinkOptions options);
   // Drops what is unacknowledged; Flush before for a clean end.
   ~ExchangeLink();
   ExchangeLink(const ExchangeLink&) = delete;
