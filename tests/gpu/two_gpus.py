@@ -33,6 +33,7 @@ service.START_SECONDS_MAX = 240  # weights of 48 B parameters
 GPUS = int(os.environ.get("DELTAFILL_GPUS", "2"))
 DEVICE = os.environ.get("DELTAFILL_GPU_DEVICE", "cuda:{}")  # "cpu" tries the script without GPUs
 SCALE = int(os.environ.get("DELTAFILL_GPU_SCALE", "1"))  # divides all prompts: for such a try
+# A dense one, then hybrids; an empty name leaves its part out.
 PRESETS = os.environ.get("DELTAFILL_GPU_PRESETS", "dense-1b,kimi-linear-48b").split(",")
 LAYERS = {"dense-1b": 24, "kimi-linear-48b": 27, "tiny": 2, "kimi-linear-tiny": 4}
 VOCABULARY = {"tiny": 256, "kimi-linear-tiny": 256}
@@ -242,6 +243,17 @@ class Run:
         if done.returncode != 0:
             self.fault(f"gpu_nccl_link_test: exit {done.returncode}")
 
+    def dense(self, preset):
+        self.step("links between processes", 60, self.links)
+        sizes = [(LONG, 2), (SHORT, 5)]
+        many = self.step(f"{preset} on {GPUS} GPUs", 60, self.configuration, preset, GPUS, sizes, MIDDLE)
+        one = self.step(f"{preset} on 1 GPU", 60, self.configuration, preset, 1, sizes, MIDDLE)
+        self.compare(preset, one, many)
+        self.exchange(preset, many, GPUS)
+        if one is not None:
+            best_s = min(self.results[(preset, LONG)].get(GPUS, [4.0]))
+            self.step("loss of a worker", 60, self.loss, preset, one["bits"][f"{LONG} tokens"], best_s)
+
     def write(self):
         lines = [f"# {GPUS} GPUs, a worker process on each", "", "| model | what | value | |", "|---|---|---|---|"]
         lines += [f"| {' | '.join(map(str, row))} |" for row in self.rows]
@@ -258,15 +270,8 @@ def main():
     run = Run(logs)
     dense = PRESETS[0]
     try:
-        run.step("links between processes", 60, run.links)
-        sizes = [(LONG, 2), (SHORT, 5)]
-        many = run.step(f"{dense} on {GPUS} GPUs", 60, run.configuration, dense, GPUS, sizes, MIDDLE)
-        one = run.step(f"{dense} on 1 GPU", 60, run.configuration, dense, 1, sizes, MIDDLE)
-        run.compare(dense, one, many)
-        run.exchange(dense, many, GPUS)
-        if one is not None:
-            best_s = min(run.results[(dense, LONG)].get(GPUS, [4.0]))
-            run.step("loss of a worker", 60, run.loss, dense, one["bits"][f"{LONG} tokens"], best_s)
+        if dense:
+            run.dense(dense)
         for hybrid in PRESETS[1:]:
             sizes = [(tokens, 2) for tokens in HYBRID]
             many = run.step(f"{hybrid} on {GPUS} GPUs", 100, run.configuration, hybrid, GPUS, sizes, SHORT)
