@@ -56,6 +56,14 @@ TEST(MemoryPlanTest, ItemsAddUp) {
   EXPECT_LT(plan.total_bytes, Bytes(plan, "weights") + 8 * kGibibyte);
 }
 
+// An H200 says that it has 139.8 GiB.
+TEST(MemoryPlanTest, TheLargestPresetFitsACard) {
+  const MemoryPlan plan = PlanPreset("kimi-linear-48b");
+  EXPECT_LT(plan.total_bytes, 139 * kGibibyte) << plan.ToString();
+  EXPECT_GT(Bytes(plan, "weights"), 91 * kGibibyte);
+  RecordProperty("plan", plan.ToString());
+}
+
 TEST(MemoryPlanTest, WorkersShareTheWeightsAndNothingElse) {
   const MemoryPlan one = PlanPreset("kimi-linear-48b"),
                    three = PlanPreset("kimi-linear-48b", kWorker, 3);
