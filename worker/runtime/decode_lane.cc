@@ -8,6 +8,7 @@
 #include "worker/model/status_steps.h"
 #include "worker/runtime/command_checks.h"
 #include "worker/runtime/finite_scan.h"
+#include "worker/runtime/first_range.h"
 #include "worker/runtime/latent_pieces.h"
 #include "worker/runtime/memory_plan.h"
 #include "worker/runtime/range_port.h"
@@ -68,20 +69,10 @@ absl::Status DecodeLane::Prepare() {
 
 // The largest chunk and a step: a device's workspaces are there from then on.
 absl::Status DecodeLane::RunOnce() {
-  const std::vector<uint32_t> tokens(static_cast<size_t>(options_.rows_max), 0);
   LatentCache latents(&parts_.model->backend(), &layout_.latents);
-  DELTAFILL_TRY(latents.Reserve(options_.rows_max + 1));
-  RangePass pass;
-  pass.flag = std::make_shared<AttemptFlag>();
-  pass.outgoing = scratch_;
-  pass.latents = &latents;
-  pass.token_count = tokens.size();
-  RangePort port(port_lane_, std::move(pass));
-  const RangeWork work{tokens, {}, &port};
-  absl::Status status = parts_.model->Prefill(*lane_, {&work, 1});
-  status.Update(port.Finish());
-  if (!status.ok()) return status;
-  const DecodeRow row{0, tokens.size(), scratch_->bytes(), &latents};
+  DELTAFILL_TRY(
+      RunFirstRange(*parts_.model, *lane_, port_lane_, options_.rows_max, scratch_, latents));
+  const DecodeRow row{0, static_cast<uint64_t>(options_.rows_max), scratch_->bytes(), &latents};
   return parts_.model->DecodeStep(*lane_, {&row, 1}, logits_.first(vocabulary_));
 }
 

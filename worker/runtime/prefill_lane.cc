@@ -9,6 +9,7 @@
 #include "worker/model/status_steps.h"
 #include "worker/runtime/command_checks.h"
 #include "worker/runtime/finite_scan.h"
+#include "worker/runtime/first_range.h"
 #include "worker/runtime/latent_pieces.h"
 #include "worker/runtime/memory_plan.h"
 #include "worker/runtime/range_port.h"
@@ -72,20 +73,9 @@ absl::Status PrefillLane::PrepareDevice() {
   port_lane_.device_buffers = device_buffers_.get();
   port_lane_.host_buffers = host_buffers_.get();
   port_lane_.hand_over = hand_over_.get();
-
-  const std::vector<uint32_t> tokens(static_cast<size_t>(options_.range_tokens_max), 0);
-  RangePass pass;
-  pass.flag = std::make_shared<AttemptFlag>();
-  pass.outgoing = outgoing_;
-  pass.token_count = tokens.size();
   LatentCache latents(&backend, &layout_.latents);
-  DELTAFILL_TRY(latents.Reserve(options_.range_tokens_max));
-  pass.latents = &latents;
-  RangePort port(port_lane_, std::move(pass));
-  const RangeWork work{tokens, {}, &port};
-  absl::Status status = parts_.model->Prefill(*lane_, {&work, 1});
-  status.Update(port.Finish());
-  return status;
+  return RunFirstRange(*parts_.model, *lane_, port_lane_, options_.range_tokens_max, outgoing_,
+                       latents);
 }
 
 void PrefillLane::Run(RangeCommand command) {

@@ -6,6 +6,7 @@ add_library(deltafill_runtime STATIC
   runtime/cost_probe.cc
   runtime/decode_lane.cc
   runtime/finite_scan.cc
+  runtime/first_range.cc
   runtime/hand_over.cc
   runtime/latent_pieces.cc
   runtime/latent_pool.cc
