@@ -2,7 +2,7 @@
 # Runs the carried service on a machine with two (DELTAFILL_GPUS) cards, a worker process on each: bits,
 # speed, exchange, loss of a worker; see two_gpus.py. Usage: run_two_gpus.sh LOG_FOLDER
 # DELTAFILL_CARRIED names the folder that carry_service.sh filled (build/carried). Writes
-# results.md, results.json and the processes' logs within DELTAFILL_DEVICE_SECONDS (520). Exits 1 if a
+# results.md, results.json and processes.tar.gz (their logs) within DELTAFILL_DEVICE_SECONDS (520). Exits 1 if a
 # promise is broken or a step failed.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
@@ -24,4 +24,6 @@ done
   git log -1 --format='commit %h'
 } >"$out/machine.log" 2>&1
 python3 -B tests/gpu/two_gpus.py "$out" 2>&1 | tee "$out/two_gpus.log"
-exit "${PIPESTATUS[0]}"
+status=${PIPESTATUS[0]}
+tar -C "$out" -czf "$out/processes.tar.gz" processes && rm -rf "$out/processes"
+exit "$status"

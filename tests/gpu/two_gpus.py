@@ -3,7 +3,7 @@
 
 Usage: two_gpus.py LOG_FOLDER. DELTAFILL_BIN names the binary (its CUDA and NCCL libraries beside it),
 DELTAFILL_GPUS how many GPUs (2), DELTAFILL_DEVICE_SECONDS when to be done (520), DELTAFILL_WORK a folder
-for stores and models. Writes LOG_FOLDER/results.md, results.json and every process's log; what no longer
+for stores and models. Writes LOG_FOLDER/results.md, results.json, and processes/ with their logs; what no longer
 fits into the time is left out and said so. Exits 1 if a promise is broken or a step failed.
 """
 import hashlib
@@ -129,7 +129,7 @@ class Run:
 
     def keep_logs(self, name):
         for log in (self.work / name).glob("*.log"):
-            shutil.copyfile(log, self.logs / f"{name}-{log.name}")
+            shutil.copyfile(log, self.logs / "processes" / f"{name}-{log.name}")
 
     def timed(self, roles, preset, tokens, seed, workers):
         done = roles.prefill(prompt(tokens, seed, preset), "--no-resume", timeout=self.left())
@@ -266,7 +266,7 @@ class Run:
 
 def main():
     logs = pathlib.Path(sys.argv[1])
-    logs.mkdir(parents=True, exist_ok=True)
+    (logs / "processes").mkdir(parents=True, exist_ok=True)
     run = Run(logs)
     dense = PRESETS[0]
     try:
