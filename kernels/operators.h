@@ -122,6 +122,14 @@ class Operators {
   // Prefill operators: row-invariant.
   virtual Status Embedding(const EmbeddingParams& params) = 0;
   virtual Status MatMul(const MatMulParams& params) = 0;
+  // Products none of which reads or writes what another writes: the bits of single calls. A backend
+  // may run them as one.
+  virtual Status MatMuls(std::span<const MatMulParams> products) {
+    for (const MatMulParams& product : products) {
+      if (Status s = MatMul(product); !s.ok()) return s;
+    }
+    return {};
+  }
   virtual Status RmsNorm(const RmsNormParams& params) = 0;
   virtual Status ShortConv(const ShortConvParams& params) = 0;
   virtual Status ConvTail(const ConvTailParams& params) = 0;

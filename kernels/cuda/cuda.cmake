@@ -2,7 +2,7 @@
 # checks are plain C++ in deltafill_cuda_plan, which machines without a GPU test.
 add_library(deltafill_cuda_plan STATIC
   cuda/check_operators.cc cuda/check_params.cc cuda/latent_plan.cc
-  cuda/mixture_plan.cc cuda/plan.cc cuda/product_plan.cc)
+  cuda/mixture_plan.cc cuda/plan.cc cuda/product_plan.cc cuda/step_product_plan.cc)
 target_link_libraries(deltafill_cuda_plan PUBLIC deltafill_kernels_interface)
 
 # ptxas's report of a compilation goes to its output; the spill test reads a compilation of its own.
@@ -12,12 +12,13 @@ set(DELTAFILL_CUDA_FLAGS $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
 add_library(deltafill_cuda_portable OBJECT
   cuda/portable_k32.cu cuda/portable_k64.cu cuda/portable_k128.cu
   cuda/element_rows.cu cuda/grouped_portable.cu cuda/latent_append.cu cuda/latent_prefill.cu
-  cuda/latent_step.cu cuda/mixture_routing.cu cuda/product_probe.cu cuda/recurrent.cu cuda/rms_norm.cu cuda/router_logits.cu
-  cuda/short_conv.cu)
+  cuda/latent_step.cu cuda/mixture_routing.cu cuda/product_probe.cu cuda/recurrent.cu
+  cuda/rms_norm.cu cuda/router_logits.cu cuda/short_conv.cu cuda/step_product_few.cu)
 set_target_properties(deltafill_cuda_portable PROPERTIES CUDA_ARCHITECTURES "80;90-real")
 
 # Tuned for Hopper.
-add_library(deltafill_cuda_sm90 OBJECT cuda/grouped_hopper.cu cuda/latent_hopper.cu cuda/ring_kernel_k128.cu)
+add_library(deltafill_cuda_sm90 OBJECT
+  cuda/grouped_hopper.cu cuda/latent_hopper.cu cuda/ring_kernel_k128.cu cuda/step_product_many.cu)
 set_target_properties(deltafill_cuda_sm90 PROPERTIES CUDA_ARCHITECTURES "90a-real")
 
 foreach(target deltafill_cuda_portable deltafill_cuda_sm90)
@@ -31,8 +32,8 @@ add_library(deltafill_cuda SHARED
   cuda/mixture.cc
   cuda/operators.cc cuda/operators_latent.cc cuda/operators_latent_hopper.cc
   cuda/operators_matmul.cc cuda/operators_mixture.cc
-  cuda/operators_recording.cc cuda/product.cc cuda/product_probe.cc cuda/recording.cc
-  cuda/runtime.cc cuda/tensor_map.cc cuda/weight.cc
+  cuda/operators_recording.cc cuda/operators_step.cc cuda/product.cc cuda/product_probe.cc
+  cuda/recording.cc cuda/runtime.cc cuda/step_product.cc cuda/tensor_map.cc cuda/weight.cc
   $<TARGET_OBJECTS:deltafill_cuda_portable> $<TARGET_OBJECTS:deltafill_cuda_sm90>)
 target_link_libraries(deltafill_cuda
   PUBLIC deltafill_cuda_plan PRIVATE deltafill_cuda_interface CUDA::cublasLt CUDA::cudart_static)

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/element_rows.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/swiglu.cuh"
 
@@ -17,19 +18,19 @@ __device__ __forceinline__ uint32_t SwiGluPair(uint32_t gate, uint32_t up) {
   return PackBf16(SiluTimes(LowBf16(gate), LowBf16(up)), SiluTimes(HighBf16(gate), HighBf16(up)));
 }
 
-// y may be gate or up: a thread reads its 8 elements before it writes them.
+// A thread for 8 elements. y may be gate or up: they are read before they are written.
 __global__ void SwiGluKernel(const __nv_bfloat16* gate, int64_t gate_stride,
                              const __nv_bfloat16* up, int64_t up_stride, __nv_bfloat16* y,
                              int64_t y_stride, int pieces) {
   const int64_t row = blockIdx.x;
-  const uint4* const gates = reinterpret_cast<const uint4*>(gate + row * gate_stride);
-  const uint4* const ups = reinterpret_cast<const uint4*>(up + row * up_stride);
-  uint4* const out = reinterpret_cast<uint4*>(y + row * y_stride);
-  for (int i = threadIdx.x; i < pieces; i += blockDim.x) {
-    const uint4 g = gates[i], u = ups[i];
-    out[i] = make_uint4(SwiGluPair(g.x, u.x), SwiGluPair(g.y, u.y), SwiGluPair(g.z, u.z),
-                        SwiGluPair(g.w, u.w));
-  }
+  const int i = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
+  LetNextKernelStart();
+  WaitForEarlierKernels();
+  if (i >= pieces) return;
+  const uint4 g = reinterpret_cast<const uint4*>(gate + row * gate_stride)[i];
+  const uint4 u = reinterpret_cast<const uint4*>(up + row * up_stride)[i];
+  reinterpret_cast<uint4*>(y + row * y_stride)[i] = make_uint4(
+      SwiGluPair(g.x, u.x), SwiGluPair(g.y, u.y), SwiGluPair(g.z, u.z), SwiGluPair(g.w, u.w));
 }
 
 __global__ void GatherKernel(const uint4* table, const uint32_t* tokens, __nv_bfloat16* y,
@@ -58,12 +59,15 @@ __global__ void BiasKernel(const float* bias, Element* y, int64_t y_stride, int6
 
 cudaError_t SwiGluRows(const SwiGluParams& params, cudaStream_t stream) {
   if (params.rows == 0) return cudaSuccess;
-  const int64_t pieces = params.width / 8;
-  SwiGluKernel<<<static_cast<unsigned>(params.rows), ThreadsFor(pieces), 0, stream>>>(
-      static_cast<const __nv_bfloat16*>(params.gate.data), params.gate.row_stride,
-      static_cast<const __nv_bfloat16*>(params.up.data), params.up.row_stride,
-      static_cast<__nv_bfloat16*>(params.y.data), params.y.row_stride, static_cast<int>(pieces));
-  return cudaGetLastError();
+  const int pieces = static_cast<int>(params.width / 8);
+  const unsigned threads = ThreadsFor(pieces);
+  const LaunchShape shape = {
+      dim3(static_cast<unsigned>(params.rows), (pieces + threads - 1) / threads), threads};
+  return LaunchOverlapped(SwiGluKernel, shape, stream,
+                          static_cast<const __nv_bfloat16*>(params.gate.data),
+                          params.gate.row_stride, static_cast<const __nv_bfloat16*>(params.up.data),
+                          params.up.row_stride, static_cast<__nv_bfloat16*>(params.y.data),
+                          params.y.row_stride, pieces);
 }
 
 cudaError_t GatherRows(const void* table, int64_t width, const uint32_t* tokens, int64_t count,

@@ -41,6 +41,7 @@ class CudaOperators final : public Operators {
 
   Status Embedding(const EmbeddingParams& params) override;
   Status MatMul(const MatMulParams& params) override;
+  Status MatMuls(std::span<const MatMulParams> products) override;
   Status RmsNorm(const RmsNormParams& params) override;
   Status ShortConv(const ShortConvParams& params) override;
   Status ConvTail(const ConvTailParams& params) override;
@@ -75,6 +76,8 @@ class CudaOperators final : public Operators {
   Status AlignedOutput(const MatMulParams& params, int64_t width, MutableRows* y);
   Status Multiply(const MatMulParams& params, const CudaWeight& weight, const ConstRows& x,
                   const MutableRows& y, bool accumulate);
+  // Steps of as many rows each, as one launch for every kStepRowsMax rows.
+  Status MultiplySteps(std::span<const MatMulParams> products);
   Status AttendSequence(const LatentPrefillParams& params, size_t index,
                         const CudaLatentProjection& projection);
   Status AttendSequenceHopper(const LatentPrefillParams& params, size_t index,

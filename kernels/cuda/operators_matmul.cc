@@ -54,8 +54,7 @@ Status CudaOperators::AlignedOutput(const MatMulParams& params, int64_t width, M
 
 Status CudaOperators::Multiply(const MatMulParams& params, const CudaWeight& weight,
                                const ConstRows& x, const MutableRows& y, bool accumulate) {
-  const ProductMode mode = params.step ? ProductMode::kDecode : ProductMode::kPrefill;
-  const PinnedClasses& classes = weight.products().For(mode, y.dtype);
+  const PinnedClasses& classes = weight.products().For(y.dtype);
   const ProductWorkspace workspace = {product_workspace_.as<void>(), product_workspace_.bytes()};
   ProductOperands operands;
   operands.w = weight.rows();
@@ -66,10 +65,10 @@ Status CudaOperators::Multiply(const MatMulParams& params, const CudaWeight& wei
   operands.y_stride = y.row_stride;
   operands.accumulate = accumulate;
   for (int64_t row = 0; row < params.rows; row += operands.rows) {
-    operands.rows = NextCallRows(mode, params.rows - row);
+    operands.rows = NextCallRows(params.rows - row);
     operands.x = static_cast<const uint8_t*>(x.data) + BytesOf(row, x.row_stride, x.dtype);
     operands.y = static_cast<uint8_t*>(y.data) + BytesOf(row, y.row_stride, y.dtype);
-    const PinnedAlgorithm& algorithm = classes[RowClassOf(mode, operands.rows)];
+    const PinnedAlgorithm& algorithm = classes[RowClassOf(operands.rows)];
     if (Status s = RunProduct(device_->library, operands, algorithm, workspace, stream_.get());
         !s.ok()) {
       return s;
@@ -80,6 +79,7 @@ Status CudaOperators::Multiply(const MatMulParams& params, const CudaWeight& wei
 
 Status CudaOperators::MatMul(const MatMulParams& params) {
   if (Status s = Enter(); !s.ok()) return s;
+  if (params.step) return MultiplySteps({&params, 1});
   const CudaWeight* weight = nullptr;
   if (Status s = AsCudaWeight("weight", params.weight, &weight); !s.ok()) return s;
   const int64_t out = weight->out_features();

@@ -69,10 +69,8 @@ bool Describe(const cublasLtMatmulAlgo_t& algorithm, ProductAlgorithm* out) {
          ReadConfig(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &out->cluster_shape);
 }
 
-Status MakePreference(ProductMode mode, size_t workspace,
-                      cublasLtMatmulPreferenceOpaque_t* preference) {
-  const uint32_t reductions =
-      mode == ProductMode::kDecode ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : 0;
+Status MakePreference(size_t workspace, cublasLtMatmulPreferenceOpaque_t* preference) {
+  const uint32_t reductions = 0;
   const uint32_t alignment = kAlignmentBytes;
   const struct {
     cublasLtMatmulPreferenceAttributes_t name;
@@ -118,15 +116,14 @@ Status ProductLibrary::Open() {
 }
 
 Status ListAlgorithms(const ProductLibrary& library, const ProductOperands& operands,
-                      ProductMode mode, std::vector<PinnedAlgorithm>* out) {
+                      std::vector<PinnedAlgorithm>* out) {
   ProductForm form;
   if (Status s = MakeForm(operands, &form); !s.ok()) return s;
   out->clear();
   // Without workspace there is no room for sums in parts, said or unsaid.
   for (const size_t workspace : {size_t{0}, kProductWorkspaceBytes}) {
-    if (mode == ProductMode::kDecode && workspace == 0) continue;
     cublasLtMatmulPreferenceOpaque_t preference;
-    if (Status s = MakePreference(mode, workspace, &preference); !s.ok()) return s;
+    if (Status s = MakePreference(workspace, &preference); !s.ok()) return s;
     cublasLtMatmulHeuristicResult_t results[kAlgorithmsAsked];
     int found = 0;
     const cublasStatus_t status =
@@ -139,7 +136,7 @@ Status ListAlgorithms(const ProductLibrary& library, const ProductOperands& oper
       pinned.form = results[i].algo;
       if (results[i].state != CUBLAS_STATUS_SUCCESS) continue;
       if (!Describe(pinned.form, &pinned.description)) continue;
-      if (IsAllowed(pinned.description, mode)) out->push_back(pinned);
+      if (IsAllowed(pinned.description)) out->push_back(pinned);
     }
   }
   return {};

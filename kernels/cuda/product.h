@@ -31,7 +31,7 @@ class ProductLibrary {
   size_t version_ = 0;
 };
 
-// A lane's memory for products: sums in parts of decoding, and algorithms that need some anyway.
+// A lane's memory for products, for algorithms that need some.
 inline constexpr size_t kProductWorkspaceBytes = size_t{16} << 20;
 
 // y[rows, out] = x[rows, in] w[out, in]^T, or += . Device pointers; x, y and w and their strides
@@ -55,10 +55,10 @@ struct PinnedAlgorithm {
   ProductAlgorithm description;
 };
 
-// The library's own choices for the operands' shape that the mode allows, best first; those of
-// prefill that need no workspace come before all others. Operands' pointers are not read.
+// The library's own choices for the operands' shape that are allowed, best first; those that need
+// no workspace come before all others. Operands' pointers are not read.
 Status ListAlgorithms(const ProductLibrary& library, const ProductOperands& operands,
-                      ProductMode mode, std::vector<PinnedAlgorithm>* out);
+                      std::vector<PinnedAlgorithm>* out);
 
 struct ProductWorkspace {
   void* memory = nullptr;

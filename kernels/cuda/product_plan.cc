@@ -8,10 +8,7 @@ namespace deltafill::kernels::cuda {
 namespace {
 
 // Raised whenever the bits of any CUDA operator change.
-constexpr int kBitsVersion = 3;
-
-// cublasLtReductionScheme_t: parts summed in fp32 in a step of its own.
-constexpr uint32_t kReduceComputeType = 2;
+constexpr int kBitsVersion = 4;
 
 std::string Joined(std::vector<std::string> parts, const char* separator) {
   std::string out;
@@ -29,41 +26,29 @@ std::string ProductAlgorithm::ToString() const {
          std::to_string(cluster_shape);
 }
 
-bool IsAllowed(const ProductAlgorithm& algorithm, ProductMode mode) {
-  if (algorithm.split_k >= 0 && algorithm.split_k <= 1) return algorithm.reduction == 0;
-  return mode == ProductMode::kDecode && algorithm.split_k > 1 &&
-         algorithm.reduction == kReduceComputeType;
+bool IsAllowed(const ProductAlgorithm& algorithm) {
+  return algorithm.split_k >= 0 && algorithm.split_k <= 1 && algorithm.reduction == 0;
 }
 
-size_t RowClassCount(ProductMode mode) {
-  return mode == ProductMode::kPrefill ? kPrefillClasses.size() : kDecodeClasses.size();
-}
-
-RowClass RowClassAt(ProductMode mode, size_t index) {
-  return mode == ProductMode::kPrefill ? kPrefillClasses[index] : kDecodeClasses[index];
-}
-
-size_t RowClassOf(ProductMode mode, int64_t rows) {
-  const size_t last = RowClassCount(mode) - 1;
+size_t RowClassOf(int64_t rows) {
+  const size_t last = kRowClassCount - 1;
   for (size_t i = 0; i < last; ++i) {
-    if (rows <= RowClassAt(mode, i).rows_max) return i;
+    if (rows <= kRowClasses[i].rows_max) return i;
   }
   return last;
 }
 
-int64_t NextCallRows(ProductMode mode, int64_t rows_left) {
-  return std::min(rows_left, RowClassAt(mode, RowClassCount(mode) - 1).rows_max);
-}
+int64_t NextCallRows(int64_t rows_left) { return std::min(rows_left, kRowClasses.back().rows_max); }
 
-ProbePlan PlanProbe(ProductMode mode, int64_t out_features) {
-  const int64_t rows_max = RowClassAt(mode, RowClassCount(mode) - 1).rows_max;
+ProbePlan PlanProbe(int64_t out_features) {
+  const int64_t rows_max = kRowClasses.back().rows_max;
   // Not a multiple of any tile.
   const int64_t wanted = std::max(kProbeRowsMin, kProbeElements / out_features) | 1;
   ProbePlan plan;
   plan.rows = std::min({wanted, rows_max, int64_t{4229}});
   int64_t before = 0;
-  for (size_t i = 0; i < RowClassCount(mode); ++i) {
-    const int64_t rows_most = std::min(RowClassAt(mode, i).rows_max, plan.rows);
+  for (size_t i = 0; i < kRowClassCount; ++i) {
+    const int64_t rows_most = std::min(kRowClasses[i].rows_max, plan.rows);
     std::vector<ProbeCall> calls;
     if (rows_most > before) {
       const int64_t span = rows_most - before;
@@ -75,7 +60,7 @@ ProbePlan PlanProbe(ProductMode mode, int64_t out_features) {
         first_row += 37;  // another place in every tile
       }
     }
-    before = RowClassAt(mode, i).rows_max;
+    before = kRowClasses[i].rows_max;
     plan.calls.push_back(std::move(calls));
   }
   return plan;
@@ -85,8 +70,7 @@ std::string ProductChoice::ToString() const {
   std::vector<std::string> parts;
   for (const ProductAlgorithm& algorithm : algorithms) parts.push_back(algorithm.ToString());
   return std::string("[") + std::to_string(out_features) + ", " + std::to_string(in_features) +
-         "] to " + (y_dtype == DType::kBF16 ? "bf16" : "f32") +
-         (mode == ProductMode::kPrefill ? " prefill: " : " decode: ") + Joined(parts, " | ");
+         "] to " + (y_dtype == DType::kBF16 ? "bf16" : "f32") + ": " + Joined(parts, " | ");
 }
 
 std::string DigestOf(const std::vector<ProductChoice>& choices) {

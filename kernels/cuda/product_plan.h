@@ -4,7 +4,7 @@
 // A row of y must have the same bits whatever the call's rows. cuBLASLt chooses by the whole shape,
 // so a weight [out, in] is given its algorithms once, when it is made: one for each class of row
 // counts. The last class's is the base; another is used only where a probe on the device finds the
-// base's bits. No algorithm of prefill cuts the sum over `in` into parts.
+// base's bits. No algorithm cuts the sum over `in` into parts.
 #ifndef DELTAFILL_KERNELS_CUDA_PRODUCT_PLAN_H_
 #define DELTAFILL_KERNELS_CUDA_PRODUCT_PLAN_H_
 
@@ -16,10 +16,6 @@
 #include "kernels/operators.h"
 
 namespace deltafill::kernels::cuda {
-
-// kDecode: a sum may be cut into parts, at places that depend on the weight alone, which are added
-// in fp32 and in one order. Without that a few rows cannot keep a card's memory busy.
-enum class ProductMode : uint8_t { kPrefill = 0, kDecode = 1 };
 
 // A cuBLASLt algorithm by its configuration attributes, in their order.
 struct ProductAlgorithm {
@@ -37,8 +33,8 @@ struct ProductAlgorithm {
   std::string ToString() const;
 };
 
-// Whether the algorithm's own description allows it in the mode.
-bool IsAllowed(const ProductAlgorithm& algorithm, ProductMode mode);
+// Whether the algorithm says of itself that it adds a sum in one go.
+bool IsAllowed(const ProductAlgorithm& algorithm);
 
 // Calls of more than the class before and at most `rows_max` rows; `tuned_rows` is what the library
 // is asked to choose for.
@@ -46,17 +42,14 @@ struct RowClass {
   int64_t rows_max = 0;
   int64_t tuned_rows = 0;
 };
-inline constexpr std::array<RowClass, 4> kPrefillClasses = {
+inline constexpr std::array<RowClass, 4> kRowClasses = {
     {{64, 64}, {256, 256}, {1024, 1024}, {16384, 4096}}};
-inline constexpr std::array<RowClass, 1> kDecodeClasses = {{{64, 64}}};
-inline constexpr size_t kRowClassesMax = kPrefillClasses.size();
+inline constexpr size_t kRowClassCount = kRowClasses.size();
 
-size_t RowClassCount(ProductMode mode);
-RowClass RowClassAt(ProductMode mode, size_t index);
 // The class of a call of 1 to the last class's rows_max rows.
-size_t RowClassOf(ProductMode mode, int64_t rows);
+size_t RowClassOf(int64_t rows);
 // Rows of the next call when `rows_left` >= 1 are left: whole calls of the largest class first.
-int64_t NextCallRows(ProductMode mode, int64_t rows_left);
+int64_t NextCallRows(int64_t rows_left);
 
 // A call of the probe: rows [first_row, first_row + rows) of the probe's input.
 struct ProbeCall {
@@ -74,14 +67,13 @@ struct ProbePlan {
 // About kProbeElements outputs, but at least kProbeRowsMin rows.
 inline constexpr int64_t kProbeElements = int64_t{1} << 24;
 inline constexpr int64_t kProbeRowsMin = 300;
-ProbePlan PlanProbe(ProductMode mode, int64_t out_features);
+ProbePlan PlanProbe(int64_t out_features);
 
 // What a weight's products run with: the numerics string is made from these lines.
 struct ProductChoice {
   int64_t out_features = 0;
   int64_t in_features = 0;
   DType y_dtype = DType::kBF16;
-  ProductMode mode = ProductMode::kPrefill;
   std::vector<ProductAlgorithm> algorithms;  // by row class
 
   std::string ToString() const;
@@ -90,7 +82,7 @@ struct ProductChoice {
 // 16 hexadecimal digits over the choices' lines, in any order given; the order does not matter.
 std::string DigestOf(const std::vector<ProductChoice>& choices);
 
-// "cuda/bf16/sm_90x132/cublaslt-130100/products-<digest>/block64/v3"
+// "cuda/bf16/sm_90x132/cublaslt-130100/products-<digest>/block64/v4"
 std::string CudaNumericsName(int major, int minor, int multiprocessors, size_t library_version,
                              const std::vector<ProductChoice>& choices);
 

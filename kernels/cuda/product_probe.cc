@@ -17,7 +17,7 @@ class Probe {
   Probe(const ProductLibrary& library, const ProductPurpose& purpose, cudaStream_t stream)
       : library_(library),
         purpose_(purpose),
-        plan_(PlanProbe(purpose.mode, purpose.out_features)),
+        plan_(PlanProbe(purpose.out_features)),
         stream_(stream),
         word_bytes_(static_cast<int>(SizeOf(purpose.y_dtype))),
         y_stride_((purpose.out_features + 7) / 8 * 8) {}
@@ -134,11 +134,9 @@ class Probe {
 // The first candidate whose bits agree with themselves in every call of every class.
 Status PinBase(const ProductLibrary& library, const ProductPurpose& purpose, Probe* probe,
                PinnedAlgorithm* out) {
-  const size_t last = RowClassCount(purpose.mode) - 1;
-  const int64_t tuned = RowClassAt(purpose.mode, last).tuned_rows;
+  const int64_t tuned = kRowClasses.back().tuned_rows;
   std::vector<PinnedAlgorithm> candidates;
-  if (Status s = ListAlgorithms(library, probe->Operands(tuned), purpose.mode, &candidates);
-      !s.ok()) {
+  if (Status s = ListAlgorithms(library, probe->Operands(tuned), &candidates); !s.ok()) {
     return s;
   }
   std::vector<ProbeCall> calls;
@@ -169,13 +167,12 @@ Status PinAlgorithms(const ProductLibrary& library, const ProductPurpose& purpos
   PinnedAlgorithm base;
   if (Status s = PinBase(library, purpose, &probe, &base); !s.ok()) return s;
   out->fill(base);
-  for (size_t c = 0; c + 1 < RowClassCount(purpose.mode); ++c) {
+  for (size_t c = 0; c + 1 < kRowClassCount; ++c) {
     const std::vector<ProbeCall>& calls = probe.plan().calls[c];
     if (calls.empty()) continue;
     std::vector<PinnedAlgorithm> candidates;
-    const int64_t tuned = RowClassAt(purpose.mode, c).tuned_rows;
-    if (Status s = ListAlgorithms(library, probe.Operands(tuned), purpose.mode, &candidates);
-        !s.ok()) {
+    const int64_t tuned = kRowClasses[c].tuned_rows;
+    if (Status s = ListAlgorithms(library, probe.Operands(tuned), &candidates); !s.ok()) {
       return s;
     }
     for (size_t i = 0; i < std::min(candidates.size(), kClassCandidates); ++i) {

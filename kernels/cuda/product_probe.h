@@ -11,7 +11,7 @@
 namespace deltafill::kernels::cuda {
 
 // By row class; a class without an algorithm of its own has the base's.
-using PinnedClasses = std::array<PinnedAlgorithm, kRowClassesMax>;
+using PinnedClasses = std::array<PinnedAlgorithm, kRowClassCount>;
 
 // What a product is made for.
 struct ProductPurpose {
@@ -19,7 +19,6 @@ struct ProductPurpose {
   int64_t out_features = 0;
   int64_t in_features = 0;
   DType y_dtype = DType::kBF16;
-  ProductMode mode = ProductMode::kPrefill;
 };
 
 // Allocates and frees up to about 500 MB of device memory. Depends on the device, the library and

@@ -4,13 +4,13 @@
 #include <string>
 
 #include "kernels/cuda/inputs.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/recurrent_token.cuh"
 
 namespace deltafill::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-
 constexpr int kWarpRows = 4, kCtaRows = kWarps * kWarpRows;  // rows of V
 
 struct StepKernelParams {
@@ -23,28 +23,79 @@ struct StepKernelParams {
   float* inline_states[kStepInlineBatch];
 };
 
-// A CTA for 32 rows of one head of one sequence; the state's loads are issued before anything else.
+template <int K>
+struct SharedToken {
+  float q[K], k[K], decay[K];
+  float beta;
+};
+
+// A warp prepares q, k, the decays or beta for all warps of the CTA; the others wait.
+template <int K>
+__device__ __forceinline__ void PrepareToken(const StepKernelParams& p, const TokenGate<K>& gate,
+                                             int64_t row, int head, SharedToken<K>* token) {
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+  const int64_t column = static_cast<int64_t>(head / p.in.heads_ratio) * K;
+  float x[kLaneChannels<K>];
+  if (warp < 2) {
+    const DeviceRows& rows = warp == 0 ? p.in.q : p.in.k;
+    const float scale = warp == 0 ? p.in.query_scale : 1.0f;
+    LoadHeadRow<K>(rows, row, column, lane, p.in.normalize_qk, scale, x);
+    StoreStateRow<K>(warp == 0 ? token->q : token->k, lane, x);
+  } else if (warp == 2) {
+    LoadDecay<K>(p.in, gate, row, head, lane, x);
+    StoreStateRow<K>(token->decay, lane, x);
+  } else if (warp == 3 && lane == 0) {
+    token->beta = LoadBeta(p.in, row, head);
+  }
+}
+
+template <int K>
+__device__ __forceinline__ Token<K> ReadToken(const SharedToken<K>& shared, int lane) {
+  Token<K> token;
+  LoadStateRow<K>(shared.q, lane, token.q);
+  LoadStateRow<K>(shared.k, lane, token.k);
+  LoadStateRow<K>(shared.decay, lane, token.decay);
+  token.beta = shared.beta;
+  return token;
+}
+
+// A CTA for kCtaRows rows of V of one head of one sequence. The state is asked for into L2 while
+// the kernel before still runs, and loaded before anything else.
 template <int K>
 __global__ void __launch_bounds__(kWarps * 32, 4)
     StepKernel(const __grid_constant__ StepKernelParams p) {
+  __shared__ SharedToken<K> shared;
   const int lane = threadIdx.x & 31;
   const int first = blockIdx.x * kCtaRows + (threadIdx.x >> 5) * kWarpRows;
   const int head = blockIdx.y;
   const int64_t row = blockIdx.z;
   float* base = p.states ? p.states[row] : p.inline_states[row];
   float* state = base + (static_cast<int64_t>(head) * p.value_dim + first) * K;
+  LetNextKernelStart();
+  if (lane * 32 < kWarpRows * K) PrefetchToL2(state + lane * 32);
+  TokenGate<K> gate;
+  if (threadIdx.x >> 5 == 2) gate = TokenGate<K>(p.in, head, lane);
+  WaitForEarlierKernels();
   float s[kWarpRows][kLaneChannels<K>];
 #pragma unroll
   for (int r = 0; r < kWarpRows; ++r) LoadStateRow<K>(state + r * K, lane, s[r]);
   const int64_t column = static_cast<int64_t>(head) * p.value_dim + first;
   const float v =
       lane < kWarpRows ? __bfloat162float(p.v.rows[row * p.v.stride + column + lane]) : 0.0f;
-  const TokenGate<K> gate(p.in, head, lane);
-  const Token<K> token = LoadToken<K>(p.in, gate, row, head, lane, true);
-  const float o = AdvanceRows<K, kWarpRows>(s, token, p.in.delta, v, lane);
+  PrepareToken<K>(p, gate, row, head, &shared);
+  __syncthreads();
+  const float o = AdvanceRows<K, kWarpRows>(s, ReadToken<K>(shared, lane), p.in.delta, v, lane);
 #pragma unroll
   for (int r = 0; r < kWarpRows; ++r) StoreStateRow<K>(state + r * K, lane, s[r]);
   if (lane < kWarpRows) p.o[row * p.o_stride + column + lane] = __float2bfloat16(o);
+}
+
+template <int K>
+cudaError_t LaunchStep(const StepKernelParams& p, int value_heads, int64_t batch,
+                       cudaStream_t stream) {
+  const LaunchShape shape = {
+      dim3(p.value_dim / kCtaRows, value_heads, static_cast<unsigned>(batch)), kWarps * 32};
+  return LaunchOverlapped(StepKernel<K>, shape, stream, p);
 }
 
 struct SummaryKernelParams {
@@ -77,9 +128,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   const TokenGate<K> gate(p.in, head, lane);
   const int64_t column = static_cast<int64_t>(head) * p.value_dim + first + lane;
   for (int64_t row = 0; row < p.rows; ++row) {
-    Token<K> token = LoadToken<K>(p.in, gate, row, head, lane, false);
-#pragma unroll
-    for (int i = 0; i < kLaneChannels<K>; ++i) token.q[i] = 0.0f;
+    const Token<K> token = LoadWritingToken<K>(p.in, gate, row, head, lane);
     const bool has_v = !is_m && lane < kRows;
     const float v = has_v ? __bfloat162float(p.v.rows[row * p.v.stride + column]) : 0.0f;
     AdvanceRows<K, kRows>(s, token, p.in.delta, v, lane);
@@ -171,13 +220,12 @@ Status DeltaRuleStep(const DeltaRuleStepParams& params, DeviceBuffer* state_poin
     }
     p.states = state_pointers->as<float*>();
   }
-  const dim3 grid(p.value_dim / kCtaRows, params.shape.value_heads,
-                  static_cast<unsigned>(params.batch));
-  const int key_dim = params.shape.key_dim;
-  if (key_dim == 128) StepKernel<128><<<grid, kWarps * 32, 0, stream>>>(p);
-  if (key_dim == 64) StepKernel<64><<<grid, kWarps * 32, 0, stream>>>(p);
-  if (key_dim == 32) StepKernel<32><<<grid, kWarps * 32, 0, stream>>>(p);
-  return FromCuda(cudaGetLastError(), "recurrent step");
+  const int key_dim = params.shape.key_dim, value_heads = params.shape.value_heads;
+  const cudaError_t launched =
+      key_dim == 128  ? LaunchStep<128>(p, value_heads, params.batch, stream)
+      : key_dim == 64 ? LaunchStep<64>(p, value_heads, params.batch, stream)
+                      : LaunchStep<32>(p, value_heads, params.batch, stream);
+  return FromCuda(launched, "recurrent step");
 }
 
 Status DeltaRuleSummary(const DeltaRuleSummaryParams& params, cudaStream_t stream) {

@@ -16,6 +16,7 @@ template <int K>
 struct TokenGate {
   GateConstants constants[kLaneChannels<K>];
 
+  TokenGate() = default;
   __device__ __forceinline__ TokenGate(const BlockInputs& in, int head, int lane) {
     const GateForm form = FormOf(in.gate);
     const float a_log = form == GateForm::kPreactivated ? 0.0f : in.a_log[head];
@@ -59,18 +60,13 @@ __device__ __forceinline__ void LoadHeadRow(const DeviceRows& from, int64_t row,
 }
 
 template <int K>
-__device__ __forceinline__ Token<K> LoadToken(const BlockInputs& in, const TokenGate<K>& gate,
-                                              int64_t row, int head, int lane, bool needs_q) {
-  Token<K> token;
-  const int64_t column = static_cast<int64_t>(head / in.heads_ratio) * K;
-  LoadHeadRow<K>(in.k, row, column, lane, in.normalize_qk, 1.0f, token.k);
-  if (needs_q) {
-    LoadHeadRow<K>(in.q, row, column, lane, in.normalize_qk, in.query_scale, token.q);
-  }
+__device__ __forceinline__ void LoadDecay(const BlockInputs& in, const TokenGate<K>& gate,
+                                          int64_t row, int head, int lane,
+                                          float (&decay)[kLaneChannels<K>]) {
   const GateForm form = FormOf(in.gate);
 #pragma unroll
   for (int i = 0; i < kLaneChannels<K>; ++i) {
-    token.decay[i] = 1.0f;
+    decay[i] = 1.0f;
     if (in.gate == GateKind::kNone) continue;
     const int64_t at = IsChannelGate(in.gate)
                            ? static_cast<int64_t>(head) * K + lane * kLaneChannels<K> + i
@@ -80,13 +76,44 @@ __device__ __forceinline__ Token<K> LoadToken(const BlockInputs& in, const Token
         form == GateForm::kSoftplus     ? Log2Decay<GateForm::kSoftplus>(f, gate.constants[i])
         : form == GateForm::kLowerBound ? Log2Decay<GateForm::kLowerBound>(f, gate.constants[i])
                                         : Log2Decay<GateForm::kPreactivated>(f, gate.constants[i]);
-    token.decay[i] = Exp2(g);
+    decay[i] = Exp2(g);
   }
-  if (in.delta) {
-    const float beta = __bfloat162float(in.beta.rows[row * in.beta.stride + head]);
-    token.beta = in.beta_is_logit ? 1.0f / (1.0f + Exp2(-beta * kLog2E)) : beta;
-  }
+}
+
+__device__ __forceinline__ float LoadBeta(const BlockInputs& in, int64_t row, int head) {
+  if (!in.delta) return 1.0f;
+  const float beta = __bfloat162float(in.beta.rows[row * in.beta.stride + head]);
+  return in.beta_is_logit ? 1.0f / (1.0f + Exp2(-beta * kLog2E)) : beta;
+}
+
+// All but q, which only reads.
+template <int K>
+__device__ __forceinline__ Token<K> LoadWritingToken(const BlockInputs& in,
+                                                     const TokenGate<K>& gate, int64_t row,
+                                                     int head, int lane) {
+  Token<K> token;
+  const int64_t column = static_cast<int64_t>(head / in.heads_ratio) * K;
+  LoadHeadRow<K>(in.k, row, column, lane, in.normalize_qk, 1.0f, token.k);
+  LoadDecay<K>(in, gate, row, head, lane, token.decay);
+  token.beta = LoadBeta(in, row, head);
+#pragma unroll
+  for (int i = 0; i < kLaneChannels<K>; ++i) token.q[i] = 0.0f;
   return token;
+}
+
+// Adds the other half of the lanes' values to the first `half` of this half's, and so on.
+template <int half, int count>
+__device__ __forceinline__ void FoldLanes(float (&values)[count], int lane) {
+  if constexpr (half >= 1) {
+    const bool upper = lane & half;
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      const float send = upper ? values[i] : values[i + half];
+      const float keep = upper ? values[i + half] : values[i];
+      values[i] = keep + __shfl_xor_sync(~0u, send, half);
+    }
+    FoldLanes<half / 2>(values, lane);
+  }
 }
 
 // Sums values[i] over the lanes for all i at once; lane i gets the sum of values[i] (of
@@ -98,16 +125,7 @@ __device__ __forceinline__ float SumTransposed(float (&values)[count], int lane)
 #pragma unroll
     for (int i = 0; i < count; ++i) values[i] += __shfl_xor_sync(~0u, values[i], offset);
   }
-#pragma unroll
-  for (int half = count / 2; half >= 1; half >>= 1) {
-    const bool upper = lane & half;
-#pragma unroll
-    for (int i = 0; i < half; ++i) {
-      const float send = upper ? values[i] : values[i + half];
-      const float keep = upper ? values[i + half] : values[i];
-      values[i] = keep + __shfl_xor_sync(~0u, send, half);
-    }
-  }
+  FoldLanes<count / 2>(values, lane);
   return values[0];
 }
 

@@ -1,6 +1,7 @@
 #include <string>
 
 #include "kernels/cuda/inputs.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/row_operators.h"
 
@@ -29,6 +30,38 @@ __device__ __forceinline__ void Unpack8(const uint4& raw, float (&x)[8]) {
   }
 }
 
+__device__ __forceinline__ uint4 Pack8(const float (&x)[8]) {
+  return make_uint4(PackBf16(x[0], x[1]), PackBf16(x[2], x[3]), PackBf16(x[4], x[5]),
+                    PackBf16(x[6], x[7]));
+}
+
+__device__ __forceinline__ float SumSquares(const uint4& raw) {
+  float x[8], sum = 0.0f;
+  Unpack8(raw, x);
+#pragma unroll
+  for (int j = 0; j < 8; ++j) sum = fmaf(x[j], x[j], sum);
+  return sum;
+}
+
+// What a group's channels are multiplied by; `squares` are a lane's own sum, over its pieces in
+// their order.
+template <int lanes>
+__device__ __forceinline__ float FactorOf(const NormKernelParams& p, float squares) {
+#pragma unroll
+  for (int offset = lanes / 2; offset > 0; offset >>= 1) {
+    squares += __shfl_xor_sync(~0u, squares, offset);
+  }
+  return rsqrtf(squares / static_cast<float>(p.width) + p.eps);
+}
+
+__device__ __forceinline__ void Scale8(const float* weight, float factor, float (&x)[8]) {
+  const float4 low = *reinterpret_cast<const float4*>(weight);
+  const float4 high = *reinterpret_cast<const float4*>(weight + 4);
+  x[0] *= factor * low.x, x[1] *= factor * low.y, x[2] *= factor * low.z, x[3] *= factor * low.w;
+  x[4] *= factor * high.x, x[5] *= factor * high.y, x[6] *= factor * high.z,
+      x[7] *= factor * high.w;
+}
+
 // `lanes` lanes a group of channels, `chunks` pieces of 8 channels a lane; the last may be absent.
 template <int lanes, int chunks>
 __global__ void __launch_bounds__(kNormWarps * 32)
@@ -41,13 +74,18 @@ __global__ void __launch_bounds__(kNormWarps * 32)
   const int64_t row = present ? group_index / p.groups : 0;
   const int64_t column = (present ? group_index % p.groups : 0) * p.width;
   const int first = (threadIdx.x & (lanes - 1)) * 8;
+  LetNextKernelStart();
+#pragma unroll
+  for (int i = 0; i < chunks; ++i) {
+    if (first + i * lanes * 8 < p.width) PrefetchToL1(p.weight + first + i * lanes * 8);
+  }
+  WaitForEarlierKernels();
   uint4 raw[chunks];
   uint4 first_gate = make_uint4(0, 0, 0, 0);  // asked for before the reduction
   if (present && p.gate.rows && first < p.width) {
     first_gate =
         *reinterpret_cast<const uint4*>(p.gate.rows + row * p.gate.stride + column + first);
   }
-  float squares = 0.0f;
 #pragma unroll
   for (int i = 0; i < chunks; ++i) {
     const int at = first + i * lanes * 8;
@@ -55,18 +93,10 @@ __global__ void __launch_bounds__(kNormWarps * 32)
     if (!present || at >= p.width) continue;
     raw[i] = *reinterpret_cast<const uint4*>(p.x.rows + row * p.x.stride + column + at);
   }
+  float squares = 0.0f;
 #pragma unroll
-  for (int i = 0; i < chunks; ++i) {
-    float x[8];
-    Unpack8(raw[i], x);
-#pragma unroll
-    for (int j = 0; j < 8; ++j) squares = fmaf(x[j], x[j], squares);
-  }
-#pragma unroll
-  for (int offset = lanes / 2; offset > 0; offset >>= 1) {
-    squares += __shfl_xor_sync(~0u, squares, offset);
-  }
-  const float factor = rsqrtf(squares / static_cast<float>(p.width) + p.eps);
+  for (int i = 0; i < chunks; ++i) squares += SumSquares(raw[i]);
+  const float factor = FactorOf<lanes>(p, squares);
 #pragma unroll
   for (int i = 0; i < chunks; ++i) {
     const int at = first + i * lanes * 8;
@@ -78,28 +108,78 @@ __global__ void __launch_bounds__(kNormWarps * 32)
           reinterpret_cast<const uint4*>(p.gate.rows + row * p.gate.stride + column + at);
       Unpack8(i == 0 ? first_gate : *at_gate, gate);
     }
-    const float4 low = *reinterpret_cast<const float4*>(p.weight + at);
-    const float4 high = *reinterpret_cast<const float4*>(p.weight + at + 4);
-    const float weight[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    Scale8(p.weight + at, factor, x);
+    if (p.gate.rows) {
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      x[j] *= factor * weight[j];
-      if (p.gate.rows) x[j] *= Reciprocal(1.0f + Exp2(-gate[j] * 1.44269504f));
+      for (int j = 0; j < 8; ++j) x[j] *= Reciprocal(1.0f + Exp2(-gate[j] * 1.44269504f));
     }
-    *reinterpret_cast<uint4*>(p.y + row * p.y_stride + column + at) = make_uint4(
-        PackBf16(x[0], x[1]), PackBf16(x[2], x[3]), PackBf16(x[4], x[5]), PackBf16(x[6], x[7]));
+    *reinterpret_cast<uint4*>(p.y + row * p.y_stride + column + at) = Pack8(x);
   }
 }
 
+// Few rows, as in decoding: a CTA a group, its warps share the group's pieces. The sums have the
+// order of NormKernel<32, chunks>, so the bits are the same. Not gated.
+template <int chunks>
+__global__ void __launch_bounds__(kNormWarps * 32)
+    NormFewKernel(const __grid_constant__ NormKernelParams p) {
+  constexpr int kOwn = (chunks + kNormWarps - 1) / kNormWarps;
+  __shared__ float sums[kOwn * kNormWarps][32];
+  const int64_t row = blockIdx.x / p.groups;
+  const int64_t column = blockIdx.x % p.groups * p.width;
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+  LetNextKernelStart();
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int at = ((i * kNormWarps + warp) * 32 + lane) * 8;
+    if (at < p.width) PrefetchToL1(p.weight + at);
+  }
+  WaitForEarlierKernels();
+  uint4 raw[kOwn];
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int at = ((i * kNormWarps + warp) * 32 + lane) * 8;
+    raw[i] = make_uint4(0, 0, 0, 0);
+    if (at < p.width) {
+      raw[i] = *reinterpret_cast<const uint4*>(p.x.rows + row * p.x.stride + column + at);
+    }
+    sums[i * kNormWarps + warp][lane] = SumSquares(raw[i]);
+  }
+  __syncthreads();
+  float squares = 0.0f;
+#pragma unroll
+  for (int i = 0; i < chunks; ++i) squares += sums[i][lane];
+  const float factor = FactorOf<32>(p, squares);
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int at = ((i * kNormWarps + warp) * 32 + lane) * 8;
+    if (at >= p.width) continue;
+    float x[8];
+    Unpack8(raw[i], x);
+    Scale8(p.weight + at, factor, x);
+    *reinterpret_cast<uint4*>(p.y + row * p.y_stride + column + at) = Pack8(x);
+  }
+}
+
+// Up to so many groups have a CTA each.
+constexpr int64_t kFewGroups = 264;
+
 template <int lanes, int chunks>
-void LaunchNorm(const NormKernelParams& p, cudaStream_t stream) {
+cudaError_t LaunchNorm(const NormKernelParams& p, cudaStream_t stream) {
+  if constexpr (chunks > 1) {
+    if (p.rows * p.groups <= kFewGroups && p.gate.rows == nullptr) {
+      return LaunchOverlapped(NormFewKernel<chunks>,
+                              {static_cast<unsigned>(p.rows * p.groups), kNormWarps * 32}, stream,
+                              p);
+    }
+  }
   const int64_t per_cta = kNormWarps * (32 / lanes);
   const int64_t ctas = (p.rows * p.groups + per_cta - 1) / per_cta;
-  NormKernel<lanes, chunks><<<static_cast<unsigned>(ctas), kNormWarps * 32, 0, stream>>>(p);
+  return LaunchOverlapped(NormKernel<lanes, chunks>, {static_cast<unsigned>(ctas), kNormWarps * 32},
+                          stream, p);
 }
 
 // Which kernel runs depends on the width only, never on the number of rows.
-void DispatchNorm(const NormKernelParams& p, cudaStream_t stream) {
+cudaError_t DispatchNorm(const NormKernelParams& p, cudaStream_t stream) {
   const int pieces = p.width / 8;
   if (pieces <= 4) return LaunchNorm<4, 1>(p, stream);
   if (pieces <= 8) return LaunchNorm<8, 1>(p, stream);
@@ -146,8 +226,7 @@ Status RmsNorm(const RmsNormParams& params, cudaStream_t stream) {
   p.groups = static_cast<int>(params.groups);
   p.width = static_cast<int>(params.width);
   p.eps = params.eps;
-  DispatchNorm(p, stream);
-  return FromCuda(cudaGetLastError(), "rms norm");
+  return FromCuda(DispatchNorm(p, stream), "rms norm");
 }
 
 }  // namespace deltafill::kernels::cuda

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kernels/cuda/inputs.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/row_operators.h"
 
@@ -142,6 +143,65 @@ __global__ void TailKernel(const __grid_constant__ ConvKernelParams p) {
   }
 }
 
+// 24 floats, the tail of 8 channels; aligned to 16 bytes or read one by one.
+__device__ __forceinline__ void LoadTail(const float* from, float (&tail)[8 * kConvTailRows]) {
+  if (reinterpret_cast<uintptr_t>(from) % 16 == 0) {
+#pragma unroll
+    for (int i = 0; i < 8 * kConvTailRows / 4; ++i) {
+      const float4 x = reinterpret_cast<const float4*>(from)[i];
+      tail[4 * i] = x.x, tail[4 * i + 1] = x.y, tail[4 * i + 2] = x.z, tail[4 * i + 3] = x.w;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8 * kConvTailRows; ++i) tail[i] = from[i];
+  }
+}
+
+__device__ __forceinline__ void StoreTail(const float (&tail)[8 * kConvTailRows], float* to) {
+  if (reinterpret_cast<uintptr_t>(to) % 16 == 0) {
+#pragma unroll
+    for (int i = 0; i < 8 * kConvTailRows / 4; ++i) {
+      reinterpret_cast<float4*>(to)[i] =
+          make_float4(tail[4 * i], tail[4 * i + 1], tail[4 * i + 2], tail[4 * i + 3]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8 * kConvTailRows; ++i) to[i] = tail[i];
+  }
+}
+
+// Decoding: sequences of one row each. A thread convolves 8 channels and moves their tail on; the
+// bits are ConvKernel's.
+__global__ void __launch_bounds__(64) ConvStepKernel(const __grid_constant__ ConvKernelParams p) {
+  const int64_t channel = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * 8;
+  const ConvSequence& sequence = p.At(blockIdx.x);
+  LetNextKernelStart();
+  if (channel >= p.channels) return;
+  float4 weight[8];
+#pragma unroll
+  for (int c = 0; c < 8; ++c) weight[c] = reinterpret_cast<const float4*>(p.weight)[channel + c];
+  const float* const tail_in = sequence.tail_in;
+  if (tail_in != nullptr) PrefetchToL2(tail_in + channel * kConvTailRows);
+  WaitForEarlierKernels();
+  const Channels8 now = Load8(p.x.rows + sequence.first_row * p.x.stride + channel);
+  float tail[8 * kConvTailRows] = {};
+  if (tail_in != nullptr) LoadTail(tail_in + channel * kConvTailRows, tail);
+  float out[8];
+#pragma unroll
+  for (int c = 0; c < 8; ++c) {
+    float* const rows = tail + c * kConvTailRows;
+    float sum = weight[c].x * rows[0];
+    sum = fmaf(weight[c].y, rows[1], sum);
+    sum = fmaf(weight[c].z, rows[2], sum);
+    out[c] = Silu(fmaf(weight[c].w, now.x[c], sum));
+    rows[0] = rows[1], rows[1] = rows[2], rows[2] = now.x[c];
+  }
+  *reinterpret_cast<uint4*>(p.y + sequence.first_row * p.y_stride + channel) =
+      make_uint4(PackBf16(out[0], out[1]), PackBf16(out[2], out[3]), PackBf16(out[4], out[5]),
+                 PackBf16(out[6], out[7]));
+  if (sequence.tail_out != nullptr) StoreTail(tail, sequence.tail_out + channel * kConvTailRows);
+}
+
 __global__ void ConvTailKernel(DeviceRows x, int64_t tokens, const float* tail_in, float* tail_out,
                                int64_t channels) {
   const int64_t channel = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -181,10 +241,12 @@ Status ShortConv(const ShortConvParams& params, DeviceBuffer* descriptions, cuda
   if (sequences == 0) return {};
   std::vector<ConvSequence> host(sequences);
   int64_t runs = 0;
+  bool single_rows = true;
   for (int i = 0; i < sequences; ++i) {
     host[i].first_row = params.offsets[i];
     host[i].rows = params.offsets[i + 1] - params.offsets[i];
     host[i].first_run = runs;
+    single_rows &= host[i].rows == 1;
     if (params.tails_in) host[i].tail_in = params.tails_in[i];
     if (params.tails_out) host[i].tail_out = params.tails_out[i];
     runs += (host[i].rows + kRunRows - 1) / kRunRows;
@@ -212,6 +274,13 @@ Status ShortConv(const ShortConvParams& params, DeviceBuffer* descriptions, cuda
   const int threads =
       static_cast<int>(std::min<int64_t>(256, (params.channels / 8 + 31) / 32 * 32));
   const unsigned columns = static_cast<unsigned>((params.channels / 8 + threads - 1) / threads);
+  if (single_rows) {
+    constexpr int kStepThreads = 64;  // many CTAs even for one sequence
+    const unsigned ctas =
+        static_cast<unsigned>((params.channels / 8 + kStepThreads - 1) / kStepThreads);
+    const LaunchShape shape = {dim3(static_cast<unsigned>(sequences), ctas), kStepThreads};
+    return FromCuda(LaunchOverlapped(ConvStepKernel, shape, stream, p), "short convolution");
+  }
   if (runs > 0) ConvKernel<<<dim3(static_cast<unsigned>(runs), columns), threads, 0, stream>>>(p);
   if (params.tails_out) TailKernel<<<dim3(sequences, columns), threads, 0, stream>>>(p);
   return FromCuda(cudaGetLastError(), "short convolution");

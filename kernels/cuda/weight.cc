@@ -37,12 +37,10 @@ Status ProductSets::Get(const void* w, int64_t out_features, int64_t in_features
   std::shared_ptr<const ProductSet>& kept = sets_[{out_features, in_features}];
   if (kept == nullptr) {
     auto made = std::make_shared<ProductSet>();
-    for (const ProductMode mode : {ProductMode::kPrefill, ProductMode::kDecode}) {
-      for (const DType y_dtype : {DType::kBF16, DType::kF32}) {
-        const ProductPurpose purpose = {w, out_features, in_features, y_dtype, mode};
-        const Status status = PinAlgorithms(*library_, purpose, stream, &made->For(mode, y_dtype));
-        if (!status.ok()) return status;
-      }
+    for (const DType y_dtype : {DType::kBF16, DType::kF32}) {
+      const ProductPurpose purpose = {w, out_features, in_features, y_dtype};
+      const Status status = PinAlgorithms(*library_, purpose, stream, &made->For(y_dtype));
+      if (!status.ok()) return status;
     }
     kept = std::move(made);
   }
@@ -55,14 +53,12 @@ std::vector<ProductChoice> ProductSets::choices() const {
   std::vector<ProductChoice> choices;
   for (const auto& [shape, set] : sets_) {
     if (set == nullptr) continue;  // its probe failed
-    for (const ProductMode mode : {ProductMode::kPrefill, ProductMode::kDecode}) {
-      for (const DType y_dtype : {DType::kBF16, DType::kF32}) {
-        ProductChoice choice = {shape.first, shape.second, y_dtype, mode, {}};
-        for (size_t i = 0; i < RowClassCount(mode); ++i) {
-          choice.algorithms.push_back(set->For(mode, y_dtype)[i].description);
-        }
-        choices.push_back(std::move(choice));
+    for (const DType y_dtype : {DType::kBF16, DType::kF32}) {
+      ProductChoice choice = {shape.first, shape.second, y_dtype, {}};
+      for (const PinnedAlgorithm& pinned : set->For(y_dtype)) {
+        choice.algorithms.push_back(pinned.description);
       }
+      choices.push_back(std::move(choice));
     }
   }
   return choices;

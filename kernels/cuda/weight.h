@@ -12,19 +12,15 @@
 
 namespace deltafill::kernels::cuda {
 
-// The algorithms of one weight shape, for both modes and both dtypes of y.
+// The algorithms of one weight shape, for both dtypes of y.
 class ProductSet {
  public:
-  const PinnedClasses& For(ProductMode mode, DType y_dtype) const {
-    return classes_[Index(mode, y_dtype)];
-  }
-  PinnedClasses& For(ProductMode mode, DType y_dtype) { return classes_[Index(mode, y_dtype)]; }
+  const PinnedClasses& For(DType y_dtype) const { return classes_[Index(y_dtype)]; }
+  PinnedClasses& For(DType y_dtype) { return classes_[Index(y_dtype)]; }
 
  private:
-  static size_t Index(ProductMode mode, DType y_dtype) {
-    return static_cast<size_t>(mode) * 2 + (y_dtype == DType::kF32 ? 1 : 0);
-  }
-  std::array<PinnedClasses, 4> classes_;
+  static size_t Index(DType y_dtype) { return y_dtype == DType::kF32 ? 1 : 0; }
+  std::array<PinnedClasses, 2> classes_;
 };
 
 // Pins each weight shape once; weights of one shape share what was found. Thread-safe; one probe

@@ -186,5 +186,50 @@ TEST_F(BackendRowsTest, ConvolutionTailsAndRule) {
   EXPECT_LE(RelativeError(conv_got, conv_expected), 3e-3);
 }
 
+// Convolutions of a row a sequence, as decoding has them, carry on where longer ones end, bit for
+// bit; the first row has no tail before it, tails lie anywhere.
+TEST_F(BackendRowsTest, ConvolutionsOfSingleRows) {
+  Random random(5);
+  const int64_t width = 264, rows = 7;
+  const BackendBuffer x = UploadBf16(Bf16Normal(&random, 2 * rows * width));
+  const BackendBuffer weight = Upload(random.NormalVector(width * 4, 0.5));
+  for (const int64_t shift : {0, 1}) {  // floats from an aligned address
+    const int64_t tail_floats = width * 3 + shift;
+    const BackendBuffer tails(backend_, static_cast<size_t>(2 * tail_floats) * 4);
+    float* const tail[] = {tails.as<float>() + shift, tails.as<float>() + tail_floats + shift};
+    const BackendBuffer whole(backend_, 2 * rows * width * 2);
+    const auto run = [&](const std::vector<int64_t>& offsets, int64_t first, bool starts,
+                         const BackendBuffer& y) {
+      Must(lane_->ShortConv({.x = {x.as<uint16_t>() + first * width, DType::kBF16, width * rows},
+                             .weight = weight.as<float>(),
+                             .offsets = offsets,
+                             .tails_in = starts ? nullptr : tail,
+                             .tails_out = tail,
+                             .y = {y.as<uint16_t>() + first * width, DType::kBF16, width * rows},
+                             .channels = width}));
+    };
+    // Sequence s is row s of each of `rows` calls.
+    const BackendBuffer steps(backend_, 2 * rows * width * 2);
+    for (int64_t row = 0; row < rows; ++row) run({0, 1, 2}, row, row == 0, steps);
+    const std::vector<float> step_tails = Read<float>(tails);
+    for (int64_t s = 0; s < 2; ++s) {
+      const BackendBuffer tail_of_one(backend_, width * 3 * 4);
+      float* const out[] = {tail_of_one.as<float>()};
+      Must(lane_->ShortConv({.x = {x.as<uint16_t>() + s * rows * width, DType::kBF16, width},
+                             .weight = weight.as<float>(),
+                             .offsets = std::vector<int64_t>{0, rows},
+                             .tails_out = out,
+                             .y = {whole.as<uint16_t>() + s * rows * width, DType::kBF16, width},
+                             .channels = width}));
+      EXPECT_EQ(ByteDifference(Read<float>(tail_of_one),
+                               std::span(step_tails)
+                                   .subspan(static_cast<size_t>(s * tail_floats + shift),
+                                            static_cast<size_t>(width * 3))),
+                "");
+    }
+    EXPECT_EQ(Read<uint16_t>(steps), Read<uint16_t>(whole)) << shift;
+  }
+}
+
 }  // namespace
 }  // namespace deltafill::test

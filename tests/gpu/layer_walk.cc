@@ -111,14 +111,15 @@ struct WalkLane::Pass {
   std::vector<float*> states_out;
 };
 
-void WalkLane::Project(const Pass& pass, const MutableRows& x, const Weight& weight,
-                       const MutableRows& y, bool accumulate) {
-  Must(ops().MatMul({.x = x,
-                     .weight = &weight,
-                     .y = y,
-                     .rows = pass.rows,
-                     .accumulate = accumulate,
-                     .step = pass.decode}));
+kernels::MatMulParams WalkLane::Product(const Pass& pass, const MutableRows& x,
+                                        const Weight& weight, const MutableRows& y,
+                                        bool accumulate) {
+  return {.x = x,
+          .weight = &weight,
+          .y = y,
+          .rows = pass.rows,
+          .accumulate = accumulate,
+          .step = pass.decode};
 }
 
 void WalkLane::Mix(int layer, const Pass& pass) {
@@ -145,7 +146,9 @@ void WalkLane::Mix(int layer, const Pass& pass) {
     states_out.push_back(pass.states_out[i] + at);
     tails_out.push_back(pass.states_out[i] + tail_at);
   }
-  Project(pass, normed, *w.qkv, before);
+  const kernels::MatMulParams inputs[] = {Product(pass, normed, *w.qkv, before),
+                                          Product(pass, normed, *w.low_rank, low_rank)};
+  Must(ops().MatMuls(inputs));
   Must(ops().ShortConv({.x = before,
                         .weight = w.conv->as<float>(),
                         .offsets = pass.offsets,
@@ -153,9 +156,9 @@ void WalkLane::Mix(int layer, const Pass& pass) {
                         .tails_out = tails_out.data(),
                         .y = after,
                         .channels = 3 * channels}));
-  Project(pass, normed, *w.low_rank, low_rank);
-  Project(pass, low_rank, *w.decay, decay);
-  Project(pass, ColumnsFrom(low_rank, kDim), *w.gate, gate);
+  const kernels::MatMulParams gates[] = {Product(pass, low_rank, *w.decay, decay),
+                                         Product(pass, ColumnsFrom(low_rank, kDim), *w.gate, gate)};
+  Must(ops().MatMuls(gates));
   const kernels::DeltaRuleInputs in = {.q = after,
                                        .k = ColumnsFrom(after, channels),
                                        .v = ColumnsFrom(after, 2 * channels),
@@ -184,7 +187,7 @@ void WalkLane::Mix(int layer, const Pass& pass) {
                       .rows = pass.rows,
                       .groups = shape.heads,
                       .width = kDim}));
-  Project(pass, o, *w.output, rows, true);
+  Must(ops().MatMul(Product(pass, o, *w.output, rows, true)));
 }
 
 void WalkLane::Feed(int layer, const Pass& pass) {
@@ -193,9 +196,11 @@ void WalkLane::Feed(int layer, const Pass& pass) {
   const MutableRows gate_up = {scratch_.as<void>(), DType::kBF16, 2 * inner};
   const MutableRows product = {scratch_.as<uint16_t>() + rows_max_ * 2 * inner, DType::kBF16,
                                inner};
-  Project(pass, {normed_.as<void>(), DType::kBF16, hidden}, *w.gate_up, gate_up);
+  Must(
+      ops().MatMul(Product(pass, {normed_.as<void>(), DType::kBF16, hidden}, *w.gate_up, gate_up)));
   Must(ops().SwiGlu({gate_up, ColumnsFrom(gate_up, inner), product, pass.rows, inner}));
-  Project(pass, product, *w.down, {hidden_.as<void>(), DType::kBF16, hidden}, true);
+  Must(ops().MatMul(
+      Product(pass, product, *w.down, {hidden_.as<void>(), DType::kBF16, hidden}, true)));
 }
 
 void WalkLane::Walk(const Pass& pass, std::span<const uint32_t> tokens) {

@@ -52,8 +52,9 @@ class WalkLane {
   struct Pass;
   void Mix(int layer, const Pass& pass);
   void Feed(int layer, const Pass& pass);
-  void Project(const Pass& pass, const kernels::MutableRows& x, const kernels::Weight& weight,
-               const kernels::MutableRows& y, bool accumulate = false);
+  static kernels::MatMulParams Product(const Pass& pass, const kernels::MutableRows& x,
+                                       const kernels::Weight& weight, const kernels::MutableRows& y,
+                                       bool accumulate = false);
   kernels::Operators& ops() { return redirected_ != nullptr ? *redirected_ : *operators_; }
   void Walk(const Pass& pass, std::span<const uint32_t> tokens);
 

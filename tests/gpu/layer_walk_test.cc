@@ -154,12 +154,15 @@ TEST_F(LayerWalkTest, DecodeDoesNotDependOnTheBatch) {
 }
 
 // Replays of a recorded step, each with other tokens, give the bits of steps issued call by call.
-TEST_F(LayerWalkTest, ReplaysGiveTheBitsOfTheirCalls) {
-  constexpr int64_t kBatch = 5, kSteps = 6;
+class LayerWalkReplayTest : public LayerWalkTest, public testing::WithParamInterface<int64_t> {};
+
+TEST_P(LayerWalkReplayTest, ReplaysGiveTheBitsOfTheirCalls) {
+  constexpr int64_t kSteps = 6;
+  const int64_t batch = GetParam();
   const int64_t vocabulary = walk_->shape().vocabulary;
   const auto tokens_at = [&](int64_t step) {
     std::vector<uint32_t> tokens;
-    for (int64_t i = 0; i < kBatch; ++i) {
+    for (int64_t i = 0; i < batch; ++i) {
       tokens.push_back(static_cast<uint32_t>((i * 31 + step * 7) % vocabulary));
     }
     return tokens;
@@ -168,17 +171,17 @@ TEST_F(LayerWalkTest, ReplaysGiveTheBitsOfTheirCalls) {
   for (const bool replays : {false, true}) {
     std::vector<BackendBuffer> states;
     std::vector<float*> pointers;
-    for (int64_t i = 0; i < kBatch; ++i) {
+    for (int64_t i = 0; i < batch; ++i) {
       states.push_back(NewState());
       Must(lane_->FillZero(states.back().as<void>(), states.back().bytes()));
       pointers.push_back(states.back().as<float>());
     }
     Must(lane_->Synchronize());
-    WalkLane lane(walk_.get(), kBatch);
-    const BackendBuffer logits(backend_, static_cast<size_t>(kBatch * vocabulary) * 4);
+    WalkLane lane(walk_.get(), batch);
+    const BackendBuffer logits(backend_, static_cast<size_t>(batch * vocabulary) * 4);
     const auto step = [&](int64_t number) {
       lane.Decode(tokens_at(number), pointers);
-      lane.Logits(kBatch, true, logits.as<float>());
+      lane.Logits(batch, true, logits.as<float>());
     };
     step(0);
     std::unique_ptr<kernels::Recording> recording;
@@ -208,6 +211,8 @@ TEST_F(LayerWalkTest, ReplaysGiveTheBitsOfTheirCalls) {
   ASSERT_TRUE(AllFinite(outcomes[0]));
   EXPECT_EQ(ByteDifference(outcomes[1], outcomes[0]), "");
 }
+
+INSTANTIATE_TEST_SUITE_P(Batches, LayerWalkReplayTest, testing::Values(1, 5, 20, 64));
 
 }  // namespace
 }  // namespace deltafill::test

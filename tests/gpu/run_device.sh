@@ -27,7 +27,7 @@ run_build() {
 
 # What tells most comes first.
 run_tests() {
-  for name in products_test backend_test backend_rows_test layer_walk_test latent_test mixture_test \
+  for name in products_test step_products_test backend_test backend_rows_test layer_walk_test latent_test mixture_test \
     hybrid_walk_test row_operators_test recurrent_test forward_test forward_bits_test \
     forward_large_test; do
     check tests 100 "gpu_$name" "$build/bin/gpu_$name"
@@ -40,6 +40,8 @@ run_sanitizer() {
   tool "memcheck rows" memcheck gpu_backend_rows_test '*'
   tool "memcheck backend" memcheck gpu_backend_test '*Errors*:*Outlive*:*Aligned*'
   tool "memcheck latent" memcheck gpu_latent_test '*Values*'
+  tool "memcheck steps" memcheck gpu_step_products_test '*Alignment*'
+  tool "racecheck steps" racecheck gpu_step_products_test '*Alignment*'
   tool "racecheck latent" racecheck gpu_latent_test '*Values*'
   tool "memcheck mixture" memcheck gpu_mixture_test '*Ties*:*OneExpert*:*Lanes*'
   tool "racecheck rows" racecheck gpu_backend_rows_test '*Embedding*:*SwiGlu*'

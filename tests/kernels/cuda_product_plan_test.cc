@@ -9,92 +9,81 @@
 
 #include "kernels/cuda/check_operators.h"
 #include "kernels/cuda/plan.h"
+#include "kernels/cuda/step_product_plan.h"
 
 namespace deltafill::kernels::cuda {
 namespace {
 
 using testing::HasSubstr;
 
-constexpr ProductMode kModes[] = {ProductMode::kPrefill, ProductMode::kDecode};
-
 TEST(ProductPlanTest, CallsCoverEveryRowOnce) {
-  for (const ProductMode mode : kModes) {
-    for (int64_t rows : {1, 63, 64, 65, 300, 16384, 16385, 1048576}) {
-      int64_t covered = 0;
-      while (covered < rows) {
-        const int64_t call = NextCallRows(mode, rows - covered);
-        ASSERT_GE(call, 1);
-        const size_t row_class = RowClassOf(mode, call);
-        EXPECT_LE(call, RowClassAt(mode, row_class).rows_max);
-        if (row_class > 0) {
-          EXPECT_GT(call, RowClassAt(mode, row_class - 1).rows_max);
-        }
-        covered += call;
+  for (int64_t rows : {1, 63, 64, 65, 300, 16384, 16385, 1048576}) {
+    int64_t covered = 0;
+    while (covered < rows) {
+      const int64_t call = NextCallRows(rows - covered);
+      ASSERT_GE(call, 1);
+      const size_t row_class = RowClassOf(call);
+      EXPECT_LE(call, kRowClasses[row_class].rows_max);
+      if (row_class > 0) {
+        EXPECT_GT(call, kRowClasses[row_class - 1].rows_max);
       }
-      EXPECT_EQ(covered, rows);
+      covered += call;
     }
+    EXPECT_EQ(covered, rows);
   }
 }
 
 TEST(ProductPlanTest, ClassesAscendAndAreTunedForRowsOfTheirOwn) {
-  for (const ProductMode mode : kModes) {
-    int64_t before = 0;
-    for (size_t i = 0; i < RowClassCount(mode); ++i) {
-      const RowClass row_class = RowClassAt(mode, i);
-      EXPECT_GT(row_class.rows_max, before);
-      EXPECT_EQ(RowClassOf(mode, row_class.tuned_rows), i);
-      before = row_class.rows_max;
+  int64_t before = 0;
+  for (size_t i = 0; i < kRowClassCount; ++i) {
+    const RowClass row_class = kRowClasses[i];
+    EXPECT_GT(row_class.rows_max, before);
+    EXPECT_EQ(RowClassOf(row_class.tuned_rows), i);
+    before = row_class.rows_max;
+  }
+}
+
+TEST(ProductPlanTest, SumsAreNeverSplit) {
+  ProductAlgorithm algorithm;
+  EXPECT_TRUE(IsAllowed(algorithm));
+  algorithm.reduction = 1;
+  EXPECT_FALSE(IsAllowed(algorithm));
+  for (int32_t split : {-1, 2, 4}) {  // -1: the library's own choice, run by run
+    for (uint32_t reduction : {0u, 1u, 2u, 4u}) {
+      algorithm.split_k = split;
+      algorithm.reduction = reduction;
+      EXPECT_FALSE(IsAllowed(algorithm)) << split << " " << reduction;
     }
   }
 }
 
-TEST(ProductPlanTest, PrefillNeverSplitsSums) {
-  ProductAlgorithm algorithm;
-  EXPECT_TRUE(IsAllowed(algorithm, ProductMode::kPrefill));
-  EXPECT_TRUE(IsAllowed(algorithm, ProductMode::kDecode));
-  algorithm.split_k = 4;
-  for (uint32_t reduction : {0u, 1u, 2u, 4u}) {
-    algorithm.reduction = reduction;
-    EXPECT_FALSE(IsAllowed(algorithm, ProductMode::kPrefill)) << reduction;
-    // Parts are summed in fp32 (2), not in place (1) or in y's dtype (4).
-    EXPECT_EQ(IsAllowed(algorithm, ProductMode::kDecode), reduction == 2) << reduction;
-  }
-  algorithm.split_k = -1;  // the library's own choice, run by run
-  EXPECT_FALSE(IsAllowed(algorithm, ProductMode::kDecode));
-  algorithm = {};
-  algorithm.reduction = 1;
-  EXPECT_FALSE(IsAllowed(algorithm, ProductMode::kPrefill));
-}
-
 TEST(ProductPlanTest, ProbeTriesEveryClassThatItsRowsReach) {
-  for (const ProductMode mode : kModes) {
-    for (int64_t out : {1, 16, 272, 2048, 18432, 163840, 1 << 24}) {
-      const ProbePlan plan = PlanProbe(mode, out);
-      ASSERT_EQ(plan.calls.size(), RowClassCount(mode));
-      EXPECT_GE(plan.rows, std::min(kProbeRowsMin, RowClassAt(mode, 0).rows_max));
-      EXPECT_LE(plan.rows * out, std::max(kProbeElements + 2 * out, (kProbeRowsMin + 1) * out));
-      int64_t before = 0;
-      for (size_t i = 0; i < plan.calls.size(); ++i) {
-        EXPECT_EQ(plan.calls[i].empty(), plan.rows <= before);
-        std::set<int64_t> places;
-        for (const ProbeCall& call : plan.calls[i]) {
-          EXPECT_GE(call.first_row, 0);
-          EXPECT_LE(call.first_row + call.rows, plan.rows);
-          EXPECT_EQ(RowClassOf(mode, call.rows), i);
-          places.insert(call.first_row % 64);
-        }
-        // Unless the class's calls are the whole probe, a row is seen at several places.
-        if (plan.rows > 2 * RowClassAt(mode, i).rows_max) {
-          EXPECT_GE(places.size(), 3u);
-        }
-        before = RowClassAt(mode, i).rows_max;
+  for (int64_t out : {1, 16, 272, 2048, 18432, 163840, 1 << 24}) {
+    const ProbePlan plan = PlanProbe(out);
+    ASSERT_EQ(plan.calls.size(), kRowClassCount);
+    EXPECT_GE(plan.rows, std::min(kProbeRowsMin, kRowClasses[0].rows_max));
+    EXPECT_LE(plan.rows * out, std::max(kProbeElements + 2 * out, (kProbeRowsMin + 1) * out));
+    int64_t before = 0;
+    for (size_t i = 0; i < plan.calls.size(); ++i) {
+      EXPECT_EQ(plan.calls[i].empty(), plan.rows <= before);
+      std::set<int64_t> places;
+      for (const ProbeCall& call : plan.calls[i]) {
+        EXPECT_GE(call.first_row, 0);
+        EXPECT_LE(call.first_row + call.rows, plan.rows);
+        EXPECT_EQ(RowClassOf(call.rows), i);
+        places.insert(call.first_row % 64);
       }
+      // Unless the class's calls are the whole probe, a row is seen at several places.
+      if (plan.rows > 2 * kRowClasses[i].rows_max) {
+        EXPECT_GE(places.size(), 3u);
+      }
+      before = kRowClasses[i].rows_max;
     }
   }
 }
 
 ProductChoice Choice(int64_t out, std::vector<ProductAlgorithm> algorithms) {
-  return {out, 2048, DType::kBF16, ProductMode::kPrefill, std::move(algorithms)};
+  return {out, 2048, DType::kBF16, std::move(algorithms)};
 }
 
 TEST(ProductPlanTest, DigestIsOfWhatIsChosenNotOfItsOrder) {
@@ -119,14 +108,12 @@ TEST(ProductPlanTest, DigestIsOfWhatIsChosenNotOfItsOrder) {
   ProductChoice wide = b;
   wide.y_dtype = DType::kF32;
   EXPECT_TRUE(digests.insert(DigestOf({wide})).second);
-  wide.mode = ProductMode::kDecode;
-  EXPECT_TRUE(digests.insert(DigestOf({wide})).second);
 }
 
 TEST(ProductPlanTest, NumericsNameSaysWhatBitsDependOn) {
   const std::string name = CudaNumericsName(9, 0, 132, 130100, {Choice(64, {{}})});
   EXPECT_EQ(name, "cuda/bf16/sm_90x132/cublaslt-130100/products-" + DigestOf({Choice(64, {{}})}) +
-                      "/block64/v3");
+                      "/block64/v4");
   EXPECT_EQ(DigestOf({}).size(), 16u);
 }
 
@@ -143,6 +130,29 @@ TEST(ProductPlanTest, WorkspaceFollowsThePlan) {
   const ForwardPlan portable = PlanForward(shape, offsets, {8, 9, 76, 101376});
   EXPECT_EQ(WorkspaceOf(portable, shape).carried, size_t{32} * 128 * 128 * 4);
   EXPECT_LT(WorkspaceOf(portable, shape).total(), size_t{300} << 20);
+}
+
+// The chunks of a step's parts cover the sum once, for any number of multiprocessors.
+TEST(StepProductPlanTest, PartsFillTheDeviceAndHaveChunks) {
+  for (const int multiprocessors : {1, 76, 132}) {
+    const DeviceTraits traits = {9, 0, multiprocessors, 232448};
+    for (const int64_t out : {1, 16, 272, 2048, 6144, 11264, 32000, 163840}) {
+      for (const int64_t in : {8, 128, 256, 264, 2048, 5632, 9216}) {
+        const StepProductPlan plan = PlanStepProduct(out, in, traits);
+        const int parts = 1 << plan.parts_log2;
+        EXPECT_EQ(plan.chunks, (in + kStepChunk - 1) / kStepChunk);
+        EXPECT_LE(parts, std::min(kStepPartsMax, plan.chunks));
+        const int64_t ctas = (out + 127) / 128 * parts;
+        EXPECT_TRUE(parts == 1 || ctas <= 2 * multiprocessors) << out << " " << in;
+        if (2 * parts <= std::min(kStepPartsMax, plan.chunks)) {
+          EXPECT_GT(2 * ctas, 2 * multiprocessors);
+        }
+      }
+    }
+  }
+  // The order of a sum is the same on every card with as many multiprocessors.
+  EXPECT_EQ(PlanStepProduct(2048, 2048, {8, 0, 132, 0}).parts_log2, 3);
+  EXPECT_EQ(PlanStepProduct(11264, 2048, {9, 0, 132, 0}).parts_log2, 1);
 }
 
 // A valid call; each test breaks one field.
