@@ -73,7 +73,8 @@ class KdaMixer final : public SequenceMixer {
 
   absl::Status LoadProjections(const std::string& prefix, WeightReader& reader);
   kernels::DeltaRuleInputs RuleInputs(const PassRows& rows) const;
-  absl::Status ProjectInputs(const PassRows& rows) const;
+  kernels::MatMulParams InputProduct(const PassRows& rows) const;
+  kernels::MatMulParams LowRankProduct(const PassRows& rows) const;
   absl::Status HandOnTails(const PassRows& rows, std::span<const RangeWork> ranges) const;
   absl::Status CaptureTails(const PassRows& rows, std::span<const RangeWork> ranges) const;
   absl::Status WriteTail(const PassRows& rows, size_t range, int64_t tokens, const float* tail_in,
@@ -161,12 +162,20 @@ kernels::DeltaRuleInputs KdaMixer::RuleInputs(const PassRows& rows) const {
           .dt_bias = dt_bias_.floats()};
 }
 
-absl::Status KdaMixer::ProjectInputs(const PassRows& rows) const {
-  return FromOperator(rows.operators->MatMul({.x = rows.normed,
-                                              .weight = qkv_.get(),
-                                              .y = PreConvolution(rows),
-                                              .rows = rows.rows,
-                                              .step = rows.step}));
+kernels::MatMulParams KdaMixer::InputProduct(const PassRows& rows) const {
+  return {.x = rows.normed,
+          .weight = qkv_.get(),
+          .y = PreConvolution(rows),
+          .rows = rows.rows,
+          .step = rows.step};
+}
+
+kernels::MatMulParams KdaMixer::LowRankProduct(const PassRows& rows) const {
+  return {.x = rows.normed,
+          .weight = low_rank_.get(),
+          .y = LowRank(rows),
+          .rows = rows.rows,
+          .step = rows.step};
 }
 
 absl::Status KdaMixer::WriteTail(const PassRows& rows, size_t range, int64_t tokens,
@@ -217,22 +226,18 @@ absl::Status KdaMixer::CaptureTails(const PassRows& rows, std::span<const RangeW
 // After the convolution: f and the output gate take the place of the rows it has read.
 absl::Status KdaMixer::ProjectGates(const PassRows& rows) const {
   const MutableRows low_rank = LowRank(rows);
-  DELTAFILL_TRY(rows.operators->MatMul({.x = rows.normed,
-                                        .weight = low_rank_.get(),
-                                        .y = low_rank,
-                                        .rows = rows.rows,
-                                        .step = rows.step}));
-  DELTAFILL_TRY(rows.operators->MatMul({.x = low_rank,
-                                        .weight = decay_.get(),
-                                        .y = DecayInput(rows),
-                                        .rows = rows.rows,
-                                        .step = rows.step}));
-  return FromOperator(rows.operators->MatMul({.x = ColumnsFrom(low_rank, rank_),
-                                              .weight = gate_.get(),
-                                              .bias = gate_bias_.floats(),
-                                              .y = OutputGate(rows),
-                                              .rows = rows.rows,
-                                              .step = rows.step}));
+  const kernels::MatMulParams gates[] = {{.x = low_rank,
+                                          .weight = decay_.get(),
+                                          .y = DecayInput(rows),
+                                          .rows = rows.rows,
+                                          .step = rows.step},
+                                         {.x = ColumnsFrom(low_rank, rank_),
+                                          .weight = gate_.get(),
+                                          .bias = gate_bias_.floats(),
+                                          .y = OutputGate(rows),
+                                          .rows = rows.rows,
+                                          .step = rows.step}};
+  return FromOperator(rows.operators->MatMuls(gates));
 }
 
 absl::Status KdaMixer::RunRule(const PassRows& rows, std::span<const RangeWork> ranges) const {
@@ -286,7 +291,7 @@ absl::Status KdaMixer::ProjectOutput(const PassRows& rows) const {
 }
 
 absl::Status KdaMixer::Prefill(const PassRows& rows, std::span<const RangeWork> ranges) const {
-  DELTAFILL_TRY(ProjectInputs(rows));
+  DELTAFILL_TRY(rows.operators->MatMul(InputProduct(rows)));
   DELTAFILL_TRY(HandOnTails(rows, ranges));
   DELTAFILL_TRY(CaptureTails(rows, ranges));
   DELTAFILL_TRY(rows.operators->ShortConv({.x = PreConvolution(rows),
@@ -295,6 +300,7 @@ absl::Status KdaMixer::Prefill(const PassRows& rows, std::span<const RangeWork> 
                                            .tails_in = rows.pointers->tails_in.data(),
                                            .y = Convolved(rows),
                                            .channels = Channels()}));
+  DELTAFILL_TRY(rows.operators->MatMul(LowRankProduct(rows)));
   DELTAFILL_TRY(ProjectGates(rows));
   DELTAFILL_TRY(RunRule(rows, ranges));
   return ProjectOutput(rows);
@@ -309,7 +315,8 @@ absl::Status KdaMixer::Decode(const PassRows& rows, std::span<const DecodeRow> s
     pointers.tails.push_back(reinterpret_cast<float*>(start + tail_entry_.offset));
     pointers.states.push_back(reinterpret_cast<float*>(start + recurrent_entry_.offset));
   }
-  DELTAFILL_TRY(ProjectInputs(rows));
+  const kernels::MatMulParams inputs[] = {InputProduct(rows), LowRankProduct(rows)};
+  DELTAFILL_TRY(rows.operators->MatMuls(inputs));
   DELTAFILL_TRY(rows.operators->ShortConv({.x = PreConvolution(rows),
                                            .weight = conv_.floats(),
                                            .offsets = rows.offsets,
