@@ -12,7 +12,6 @@ namespace deltafill::test {
 namespace {
 
 using kernels::Status;
-using kernels::StatusCode;
 
 class FakeDevice final : public kernels::Backend {
  public:
@@ -33,7 +32,7 @@ class FakeDevice final : public kernels::Backend {
   Status Allocate(size_t bytes, void** out) override {
     if (Status s = cpu_->Allocate(bytes, out); !s.ok()) return s;
     std::memset(*out, 0xAB, bytes);  // nobody may count on zeros
-    *out = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(*out) | kDeviceAddressBit);
+    *out = static_cast<std::byte*>(*out) + kDeviceAddressBit;
     return {};
   }
   void Free(void* buffer) override { cpu_->Free(BehindAddress(buffer)); }
