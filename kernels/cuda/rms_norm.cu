@@ -75,10 +75,6 @@ __global__ void __launch_bounds__(kNormWarps * 32)
   const int64_t column = (present ? group_index % p.groups : 0) * p.width;
   const int first = (threadIdx.x & (lanes - 1)) * 8;
   LetNextKernelStart();
-#pragma unroll
-  for (int i = 0; i < chunks; ++i) {
-    if (first + i * lanes * 8 < p.width) PrefetchToL1(p.weight + first + i * lanes * 8);
-  }
   WaitForEarlierKernels();
   uint4 raw[chunks];
   uint4 first_gate = make_uint4(0, 0, 0, 0);  // asked for before the reduction

@@ -200,7 +200,7 @@ TEST_F(BackendTest, ErrorsNameTheField) {
   EXPECT_EQ(no_device.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(no_device.message(), HasSubstr("device: 4096 is not in [0, "));
   EXPECT_EQ(lane_->LatentPrefill({}).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(lane_->MixtureOfExperts({}).code(), StatusCode::kUnsupported);
+  EXPECT_EQ(lane_->MixtureOfExperts({}).code(), StatusCode::kInvalidArgument);
   Must(lane_->Synchronize());
 }
 
