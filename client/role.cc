@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/byte_size.h"
+#include "coordinator/front/elapsed.h"
 #include "coordinator/front/log.h"
 
 namespace deltafill::client {
@@ -57,12 +58,18 @@ absl::StatusOr<std::unique_ptr<coordinator::TenantResolver>> LoadResolver(
   return coordinator::LoadCredentials(credentials_file);
 }
 
+// A million prompts a millisecond lie between two coordinators' numbers.
+uint64_t FirstPromptOfThisProcess() {
+  return static_cast<uint64_t>(coordinator::UnixMilliseconds()) << 20;
+}
+
 coordinator::SchedulingOptions ToSchedulingOptions(const SchedulingOptions& options) {
   coordinator::SchedulingOptions scheduling;
   scheduling.scheduler.plan.range_tokens = options.range_tokens;
   scheduling.scheduler.prompts_running_max = options.prompts_running_max;
   scheduling.scheduler.prompts_queued_max = options.prompts_queued_max;
   scheduling.scheduler.recovery_interval_s = options.recovery_interval_s;
+  scheduling.scheduler.prompt_last = FirstPromptOfThisProcess();
   scheduling.log = coordinator::LogNotice;
   return scheduling;
 }

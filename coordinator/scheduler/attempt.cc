@@ -8,7 +8,10 @@
 namespace deltafill::coordinator {
 
 Scheduler::Scheduler(const SchedulerOptions& options, Clock clock, SchedulerOutput* output)
-    : options_(options), clock_(std::move(clock)), output_(output) {}
+    : options_(options),
+      clock_(std::move(clock)),
+      output_(output),
+      prompt_last_(options.prompt_last) {}
 
 std::vector<WorkerNumber> Scheduler::UsableWorkers(const PromptState& prompt) const {
   std::vector<WorkerNumber> usable;

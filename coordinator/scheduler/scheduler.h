@@ -156,7 +156,7 @@ class Scheduler {
   Prompts prompts_;                 // all that are not finished
   std::deque<PromptNumber> queue_;  // not started, oldest first
   std::list<PromptNumber> turns_;  // prefills that have started; the next to be given a range first
-  PromptNumber prompt_last_ = 0;
+  PromptNumber prompt_last_;
 };
 
 }  // namespace deltafill::coordinator

@@ -19,6 +19,9 @@ namespace deltafill::coordinator {
 
 struct SchedulerOptions {
   PlanOptions plan;
+  // Prompts are numbered from the next one on. Workers and their links outlive a coordinator, and
+  // tell prompts by their numbers: another coordinator's must not come again.
+  PromptNumber prompt_last = 0;
   uint32_t prompts_running_max = 16;         // prefills
   uint32_t prompts_queued_max = 256;         // of every kind
   uint32_t single_work_per_worker_max = 16;  // decodes and exports that a worker runs at once

@@ -110,6 +110,18 @@ TEST(Scheduler, WorkerThatAttachesIsUsedFromTheNextPromptOn) {
   EXPECT_EQ(harness.ranges.at(0).second.next, 3u - harness.ranges[0].first);
 }
 
+// Workers that outlive a coordinator never meet the same number again.
+TEST(Scheduler, PromptsAreNumberedFromTheOptionOn) {
+  SchedulerOptions options = SchedulerHarness::DefaultOptions();
+  options.prompt_last = uint64_t{1} << 60;
+  SchedulerHarness harness(options);
+  harness.Attach(1);
+  harness.Submit(harness.Prefill(100));
+  harness.Submit(harness.Prefill(100));
+  EXPECT_EQ(harness.ranges.at(0).second.attempt.prompt, (uint64_t{1} << 60) + 1);
+  EXPECT_EQ(harness.ranges.at(1).second.attempt.prompt, (uint64_t{1} << 60) + 2);
+}
+
 TEST(Scheduler, RecoveryBoundariesReplaceEachOtherAndSaveALostPrompt) {
   SchedulerOptions options = SchedulerHarness::DefaultOptions();
   options.recovery_interval_s = 30.0;

@@ -194,6 +194,8 @@ class Run:
         for (way, kind), (messages, _, seconds) in sorted(found["sent"].items()):
             self.rows.append((preset, f"{kind} {way}: from sending to acknowledgement",
                               f"{seconds / max(messages, 1) * 1e6:.0f} us each", f"{messages} messages"))
+        if DEVICE != "cpu" and ("by device link", "recurrent") not in found["traffic"]:
+            self.fault(f"{preset}: states did not go by NCCL")
         if handed == 0:
             return
         kda_s = sum(found["traffic"].get((way, kind), [0, 0, 0.0])[2] for way in
@@ -201,8 +203,6 @@ class Run:
         layer_s = workers * found["prefill_s"] / handed
         self.rows.append((preset, "exchange of a KDA layer / a layer's time",
                           f"{kda_s * 1e6:.0f} / {layer_s * 1e6:.0f} us", f"{100 * kda_s / layer_s:.1f} %"))
-        if DEVICE != "cpu" and ("by device link", "recurrent") not in found["traffic"]:
-            self.fault(f"{preset}: states did not go by NCCL")
 
     def loss(self, preset, expected, prefill_s):
         """kill -9 of one worker in mid-prompt: the others finish, with the same state."""
@@ -234,8 +234,10 @@ class Run:
     def links(self):
         """Bandwidths between two processes, if the test's binary is there."""
         test = pathlib.Path(service.BINARY).with_name("gpu_nccl_link_test")
-        if not test.exists() or DEVICE == "cpu":
+        if DEVICE == "cpu":
             return
+        if not test.exists():
+            return self.fault("gpu_nccl_link_test: not carried")
         done = subprocess.run([test], capture_output=True, text=True, timeout=min(120, self.left()))
         (self.logs / "nccl_link_test.log").write_text(done.stdout + done.stderr)
         for line in re.findall(r"nccl link.*", done.stdout):

@@ -1,5 +1,6 @@
 // Handing boundary states from the worker of one range to the worker of the next. One interface;
-// transports: in process (memory), gRPC between processes, NCCL between GPUs later.
+// transports: in process (memory), gRPC between processes, device links (NCCL) between GPUs beside
+// it.
 //
 // Credits: a receiver reserves one prefix state a range when the coordinator gives it the range,
 // and the coordinator bounds the ranges queued on a worker; a message is only sent to a worker that

@@ -225,7 +225,7 @@ std::unique_ptr<DeviceLink> ExchangeLink::Core::OpenDeviceLink(Stream& stream) {
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count(), " ms");
   {
     std::lock_guard lock(mutex);
-    last_progress = Clock::now();  // opening may have taken long
+    last_progress += Clock::now() - start;  // opening may have taken long
   }
   if (link.ok()) {
     Log(absl::StrCat("exchange to ", peer, ": device link open in ", milliseconds, ", ",

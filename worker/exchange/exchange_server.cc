@@ -136,13 +136,15 @@ class Receiving {
     DELTAFILL_TRY(CheckSize(mailbox_, address, message));
     const auto start = LinkTraffic::Clock::now();
     // Also of attempts that are over: what was sent must be received.
-    DELTAFILL_TRY_ASSIGN(room, mailbox_.NewRoom(message.total_bytes(), false));
-    const kernels::Status received =
-        device_link_->Receive(room.data(), room.bytes(), [this] { return context_.IsCancelled(); });
+    absl::StatusOr<ReceivedState> room = mailbox_.NewRoom(message.total_bytes(), false);
+    if (!room.ok())
+      return absl::AbortedError(absl::StrCat("device link: ", room.status().message()));
+    const kernels::Status received = device_link_->Receive(
+        room->data(), room->bytes(), [this] { return context_.IsCancelled(); });
     if (!received.ok()) {
       return absl::AbortedError(absl::StrCat("device link: ", received.message()));
     }
-    return Deliver(address, std::move(room), true, start, stream);
+    return Deliver(address, *std::move(room), true, start, stream);
   }
 
   absl::Status Deliver(const BoundaryAddress& address, ReceivedState state, bool by_device_link,

@@ -108,11 +108,14 @@ absl::StatusOr<PartReceipt> BoundarySaver::PutOnePiece(const SaveRequest& reques
   if (device_ != nullptr) {
     const size_t bytes = piece.token_count * layout.RowBytes();
     std::byte* to = staged_.get();
+    absl::Status copied;
     for (const std::byte*& layer : rows) {
-      DELTAFILL_TRY(copy_lane_->CopyToHost(to, layer, bytes));
+      copied.Update(FromOperator(copy_lane_->CopyToHost(to, layer, bytes)));
       layer = std::exchange(to, to + bytes);
     }
-    DELTAFILL_TRY(copy_lane_->Synchronize());
+    // Also after an error: the pages are given back now.
+    copied.Update(FromOperator(copy_lane_->Synchronize()));
+    DELTAFILL_TRY(copied);
     piece.pages.clear();
     piece.claim.reset();
   }

@@ -24,6 +24,7 @@ void HandOver::Push(State state) {
 
 absl::Status HandOver::Publish(State& state) {
   DELTAFILL_TRY(state.written->Wait());
+  if (state.flag->aborted()) return absl::CancelledError("aborted");
   return exchange_->Publish(state.address, state.view, {&state.next, 1});
 }
 

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "kernels/operators.h"
 #include "worker/exchange/boundary_exchange.h"
+#include "worker/runtime/attempt_book.h"
 #include "worker/runtime/closable_queue.h"
 
 namespace deltafill::worker {
@@ -20,6 +21,7 @@ namespace deltafill::worker {
 class HandOver {
  public:
   struct State {
+    AttemptFlagRef flag;                          // nothing of an aborted attempt is published
     std::unique_ptr<kernels::LanePoint> written;  // reached when `view` is complete
     BoundaryAddress address;
     StateView view;

@@ -89,11 +89,15 @@ absl::Status PlacePiece(const Part& part, uint64_t index, kernels::Operators& op
     rows = staged.get();
   }
   const size_t layer_bytes = part.header.LayerBytes();
+  absl::Status status;
   for (uint32_t layer : cache.layout().layers) {
-    DELTAFILL_TRY(operators.CopyFromHost(cache.Pages(layer)[index], rows, layer_bytes));
+    status.Update(
+        FromOperator(operators.CopyFromHost(cache.Pages(layer)[index], rows, layer_bytes)));
     rows += layer_bytes;
   }
-  return FromOperator(operators.Synchronize());
+  // Also after an error: what was issued reads memory that is given back now.
+  status.Update(FromOperator(operators.Synchronize()));
+  return status;
 }
 
 }  // namespace

@@ -93,7 +93,8 @@ absl::Status RangePort::PublishToNext(uint32_t layer, PartKind kind, const std::
   DELTAFILL_TRY(Seen(lane_.hand_over->status()));
   std::unique_ptr<kernels::LanePoint> written;
   DELTAFILL_TRY(lane_.operators->Mark(&written));
-  lane_.hand_over->Push({std::move(written), address, view, *pass_.next, std::move(owner)});
+  lane_.hand_over->Push(
+      {pass_.flag, std::move(written), address, view, *pass_.next, std::move(owner)});
   return absl::OkStatus();
 }
 

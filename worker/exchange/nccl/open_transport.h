@@ -15,12 +15,14 @@ struct NcclOptions {
   // Thread blocks of one transfer. They hold their multiprocessors meanwhile, and kernels that need
   // all of them at once wait: few blocks for long, or more for a shorter time.
   int blocks_per_transfer = 4;
-  // A Receive that got nothing for so long fails.
-  std::chrono::milliseconds transfer_timeout{10'000};
+  // A Receive that got nothing for so long fails. Well under ExchangeLinkLimits::unreachable_after:
+  // bytes that do not come by this way go through the host before the peer counts as lost.
+  std::chrono::milliseconds transfer_timeout{3'000};
 };
 
 // From libdeltafill_nccl.so: DELTAFILL_NCCL_LIBRARY names it, or it is found as the CUDA backend's
-// library is. Sets NCCL_NVLS_ENABLE=0 for the process: NVLink multicast is never used. Passes bytes
+// library is. Sets NCCL_NVLS_ENABLE=0 for the process (NVLink multicast is never used) and
+// NCCL_P2P_DIRECT_DISABLE=1. Passes bytes
 // from the card to itself through NCCL before it returns, which takes a second or so.
 // kUnsupported: no such library (or NCCL itself is missing), or another build's; no CUDA device.
 // kInvalidArgument naming the field. kInternal: NCCL does not work on this card.
