@@ -27,6 +27,12 @@ enum class GateKind : uint8_t {
   kChannelPreactivated,  // g = f[h,k], already a log decay <= 0
 };
 
+// Whether the gate reads a_log.
+constexpr bool UsesALog(GateKind gate) {
+  return gate == GateKind::kScalarSoftplus || gate == GateKind::kChannelSoftplus ||
+         gate == GateKind::kChannelLowerBound;
+}
+
 enum class WriteRule : uint8_t {
   kDelta,   // e = beta (v - S^T k)
   kLinear,  // e = v: linear attention; beta is not read

@@ -25,11 +25,6 @@ Status CheckRows(const char* field, const ConstRows& rows, int64_t width) {
   return {};
 }
 
-bool UsesALog(GateKind gate) {
-  return gate == GateKind::kScalarSoftplus || gate == GateKind::kChannelSoftplus ||
-         gate == GateKind::kChannelLowerBound;
-}
-
 Status CheckInputs(const DeltaRuleShape& shape, const DeltaRuleInputs& in) {
   const int64_t key_width = static_cast<int64_t>(shape.heads) * shape.key_dim;
   const bool scalar =

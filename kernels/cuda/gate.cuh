@@ -2,12 +2,11 @@
 #ifndef DELTAFILL_KERNELS_CUDA_GATE_CUH_
 #define DELTAFILL_KERNELS_CUDA_GATE_CUH_
 
+#include "kernels/cuda/log2e.h"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/delta_rule.h"
 
 namespace deltafill::kernels::cuda {
-
-inline constexpr float kLog2E = 1.44269504088896341f;
 
 enum class GateForm { kSoftplus, kLowerBound, kPreactivated };
 

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) >> 7, 0);
   if (warpgroup == 2) {
     ShrinkRegisters<kCopyRegisters>();
-    const uint32_t rank = cluster == 1 ? 0 : ClusterRank();
+    const uint32_t rank = cluster == 1 ? 0 : static_cast<uint32_t>(ClusterRank());
     if (threadIdx.x == 256) GroupedProducer<swiglu, cluster>{p, s, rank, {}, 0}.Run();
   } else {
     GrowRegisters<kMultiplyRegisters>();

@@ -18,7 +18,6 @@ Status CheckLatentPrefill(const LatentPrefillParams& params, const LatentShape& 
 Status CheckLatentStep(const LatentStepParams& params, const LatentShape& shape);
 
 float LatentScale(const LatentShape& shape);
-inline constexpr float kLog2E = 1.44269504088896341f;
 
 // The keys of a prefill call in the order in which they are expanded, `chunk_tokens` (whole pages)
 // at a time, the last cut at the end of the tokens.

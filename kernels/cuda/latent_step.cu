@@ -11,12 +11,6 @@ constexpr int kSequencesMax = 8;    // that share a reading of W_k or W_v
 constexpr int kColumnThreads = 64;  // two columns of the rank each
 constexpr int kProjectThreads = 256, kProjectValues = 32;
 
-__device__ __forceinline__ float SumWarp(float x) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset >>= 1) x += __shfl_xor_sync(~0u, x, offset);
-  return x;
-}
-
 // queries = scale (q W_k, q_rope), for a head, 128 columns and some sequences.
 template <int kSequences>
 __global__ void __launch_bounds__(kColumnThreads)

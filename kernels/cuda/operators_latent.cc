@@ -9,6 +9,7 @@
 #include "kernels/cuda/latent_pages.h"
 #include "kernels/cuda/latent_plan.h"
 #include "kernels/cuda/latent_projection.h"
+#include "kernels/cuda/log2e.h"
 #include "kernels/cuda/operators.h"
 
 namespace deltafill::kernels::cuda {

@@ -109,12 +109,6 @@ __device__ __forceinline__ void IntraBlockMatrices(const PrepareGroup<K>& group,
   }
 }
 
-__device__ __forceinline__ float WarpSum(float x) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset >>= 1) x += __shfl_xor_sync(~0u, x, offset);
-  return x;
-}
-
 // Rows of the diagonal sub-blocks whose decay passes the floor: pair by pair, every exponent <= 0.
 // Which rows these are depends on the rows before only.
 template <int K>
@@ -146,8 +140,8 @@ __device__ __forceinline__ void ExactDiagonalRows(const PrepareGroup<K>& group,
         k_sum = fmaf(k_row[i], decayed, k_sum);
         q_sum = fmaf(q_row[i], decayed, q_sum);
       }
-      k_sum = WarpSum(k_sum);
-      q_sum = WarpSum(q_sum);
+      k_sum = SumWarp(k_sum);
+      q_sum = SumWarp(q_sum);
       if (lane != 0) continue;
       if (column < row && group.in->delta) {
         s.a[row * PrepareShared<K>::kSquareStride + column] = s.beta[row] * k_sum;

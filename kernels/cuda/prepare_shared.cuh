@@ -106,11 +106,6 @@ __device__ __forceinline__ void LoadTile(const DeviceRows& from, int64_t first_r
   }
 }
 
-__device__ __forceinline__ bool HasALog(GateKind gate) {
-  return gate == GateKind::kScalarSoftplus || gate == GateKind::kChannelSoftplus ||
-         gate == GateKind::kChannelLowerBound;
-}
-
 template <int K>
 __device__ __forceinline__ BlockScalars LoadBlockScalars(const PrepareGroup<K>& group,
                                                          const BlockTask& task) {
@@ -124,7 +119,7 @@ __device__ __forceinline__ BlockScalars LoadBlockScalars(const PrepareGroup<K>& 
       scalars.row_gate = in.f.rows[row * in.f.stride + head];
     }
   }
-  if (HasALog(in.gate)) {
+  if (UsesALog(in.gate)) {
     scalars.a_log = in.a_log[head];
     if (in.dt_bias && IsChannelGate(in.gate)) {
       const float* bias = in.dt_bias + static_cast<int64_t>(head) * K + group.channel();

@@ -13,7 +13,7 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kWarpRows = 4, kCtaRows = kWarps * kWarpRows;  // rows of V
 
-struct StepKernelParams {
+struct RecurrentStepParams {
   BlockInputs in;
   DeviceRows v;
   float* const* states = nullptr;  // or nullptr: inline_states
@@ -31,7 +31,7 @@ struct SharedToken {
 
 // A warp prepares q, k, the decays or beta for all warps of the CTA; the others wait.
 template <int K>
-__device__ __forceinline__ void PrepareToken(const StepKernelParams& p, const TokenGate<K>& gate,
+__device__ __forceinline__ void PrepareToken(const RecurrentStepParams& p, const TokenGate<K>& gate,
                                              int64_t row, int head, SharedToken<K>* token) {
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   const int64_t column = static_cast<int64_t>(head / p.in.heads_ratio) * K;
@@ -63,7 +63,7 @@ __device__ __forceinline__ Token<K> ReadToken(const SharedToken<K>& shared, int 
 // the kernel before still runs, and loaded before anything else.
 template <int K>
 __global__ void __launch_bounds__(kWarps * 32, 4)
-    StepKernel(const __grid_constant__ StepKernelParams p) {
+    StepKernel(const __grid_constant__ RecurrentStepParams p) {
   __shared__ SharedToken<K> shared;
   const int lane = threadIdx.x & 31;
   const int first = blockIdx.x * kCtaRows + (threadIdx.x >> 5) * kWarpRows;
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kWarps * 32, 4)
 }
 
 template <int K>
-cudaError_t LaunchStep(const StepKernelParams& p, int value_heads, int64_t batch,
+cudaError_t LaunchStep(const RecurrentStepParams& p, int value_heads, int64_t batch,
                        cudaStream_t stream) {
   const LaunchShape shape = {
       dim3(p.value_dim / kCtaRows, value_heads, static_cast<unsigned>(batch)), kWarps * 32};
@@ -177,10 +177,7 @@ Status CheckTokenInputs(const DeltaRuleShape& shape, const DeltaRuleInputs& in) 
   if (shape.write == WriteRule::kDelta) {
     if (Status s = CheckRow("in.beta", in.beta.data, in.beta.dtype); !s.ok()) return s;
   }
-  const bool activated = shape.gate == GateKind::kScalarSoftplus ||
-                         shape.gate == GateKind::kChannelSoftplus ||
-                         shape.gate == GateKind::kChannelLowerBound;
-  if (activated && in.a_log == nullptr) return InvalidArgument("in.a_log is null");
+  if (UsesALog(shape.gate) && in.a_log == nullptr) return InvalidArgument("in.a_log is null");
   return {};
 }
 
@@ -201,7 +198,7 @@ Status DeltaRuleStep(const DeltaRuleStepParams& params, DeviceBuffer* state_poin
       return InvalidArgument("states[" + std::to_string(i) + "] is null");
     }
   }
-  StepKernelParams p;
+  RecurrentStepParams p;
   p.in = MakeBlockInputs(params.shape, params.in);
   p.v = MakeDeviceRows(params.in.v);
   p.o = static_cast<__nv_bfloat16*>(params.o.data);

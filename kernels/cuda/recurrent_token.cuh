@@ -37,12 +37,6 @@ struct Token {
   float beta = 1.0f;
 };
 
-__device__ __forceinline__ float SumLanes(float x) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset >>= 1) x += __shfl_xor_sync(~0u, x, offset);
-  return x;
-}
-
 template <int K>
 __device__ __forceinline__ void LoadHeadRow(const DeviceRows& from, int64_t row, int64_t column,
                                             int lane, bool normalize, float scale,
@@ -54,7 +48,7 @@ __device__ __forceinline__ void LoadHeadRow(const DeviceRows& from, int64_t row,
     x[i] = __bfloat162float(at[i]);
     squares = fmaf(x[i], x[i], squares);
   }
-  const float factor = normalize ? scale * rsqrtf(SumLanes(squares) + 1e-6f) : scale;
+  const float factor = normalize ? scale * rsqrtf(SumWarp(squares) + 1e-6f) : scale;
 #pragma unroll
   for (int i = 0; i < kLaneChannels<K>; ++i) x[i] *= factor;
 }
@@ -138,7 +132,7 @@ __device__ __forceinline__ float AdvanceRows(float (&s)[rows][kLaneChannels<K>],
   float kq = 0.0f;
 #pragma unroll
   for (int i = 0; i < kLaneChannels<K>; ++i) kq = fmaf(token.k[i], token.q[i], kq);
-  kq = SumLanes(kq);
+  kq = SumWarp(kq);
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
     sums[r] = sums[rows + r] = 0.0f;

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/inputs.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/log2e.h"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/row_operators.h"
 
@@ -107,7 +108,7 @@ __global__ void __launch_bounds__(kNormWarps * 32)
     Scale8(p.weight + at, factor, x);
     if (p.gate.rows) {
 #pragma unroll
-      for (int j = 0; j < 8; ++j) x[j] *= Reciprocal(1.0f + Exp2(-gate[j] * 1.44269504f));
+      for (int j = 0; j < 8; ++j) x[j] *= Reciprocal(1.0f + Exp2(-gate[j] * kLog2E));
     }
     *reinterpret_cast<uint4*>(p.y + row * p.y_stride + column + at) = Pack8(x);
   }
@@ -174,7 +175,8 @@ cudaError_t LaunchNorm(const NormKernelParams& p, cudaStream_t stream) {
                           stream, p);
 }
 
-// Which kernel runs depends on the width only, never on the number of rows.
+// Which sums a row gets depends on the width only; few rows run in another kernel with the same
+// order.
 cudaError_t DispatchNorm(const NormKernelParams& p, cudaStream_t stream) {
   const int pieces = p.width / 8;
   if (pieces <= 4) return LaunchNorm<4, 1>(p, stream);

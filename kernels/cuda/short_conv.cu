@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/inputs.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/log2e.h"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/row_operators.h"
 
@@ -77,9 +78,7 @@ __device__ __forceinline__ const ConvSequence& SequenceOfRun(const ConvKernelPar
   return p.At(low);
 }
 
-__device__ __forceinline__ float Silu(float x) {
-  return x * Reciprocal(1.0f + Exp2(-x * 1.44269504f));
-}
+__device__ __forceinline__ float Silu(float x) { return x * Reciprocal(1.0f + Exp2(-x * kLog2E)); }
 
 __global__ void __launch_bounds__(256) ConvKernel(const __grid_constant__ ConvKernelParams p) {
   const int64_t channel = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * 8;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/tensor_map.h"
 
 namespace deltafill::kernels::cuda {
@@ -48,12 +49,6 @@ __device__ __forceinline__ void TensorCopyToAll(uint32_t to, const TensorMap* ma
       ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
       "l"(map), "r"(c0), "r"(c1), "r"(barrier), "h"(ctas)
       : "memory");
-}
-
-__device__ __forceinline__ uint32_t ClusterRank() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
 }
 
 // Of all threads of the cluster; what was written to shared memory before it is
