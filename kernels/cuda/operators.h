@@ -25,7 +25,7 @@ struct CudaDevice {
 // Device memory that latent attention works in; grows with the longest call so far.
 struct LatentWorkspace {
   DeviceBuffer expanded, rope;     // prefill: keys and values of some pages
-  DeviceBuffer sums, softmax;      // prefill: between pages; decoding: of parts
+  DeviceBuffer sums, softmax;      // prefill: between chunks; decoding: of parts
   DeviceBuffer parts, part_begin;  // decoding
   DeviceBuffer queries, merged;    // decoding
 };
@@ -76,7 +76,8 @@ class CudaOperators final : public Operators {
   Status AlignedOutput(const MatMulParams& params, int64_t width, MutableRows* y);
   Status Multiply(const MatMulParams& params, const CudaWeight& weight, const ConstRows& x,
                   const MutableRows& y, bool accumulate);
-  // Steps of as many rows each, as one launch for every kStepRowsMax rows.
+  // Steps of as many rows each, together: in one launch for every kStepRowsMax rows, or for fewer
+  // on cards without clusters. One order of sums, whatever the launches.
   Status MultiplySteps(std::span<const MatMulParams> products);
   Status AttendSequence(const LatentPrefillParams& params, size_t index,
                         const CudaLatentProjection& projection);

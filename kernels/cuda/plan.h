@@ -31,7 +31,7 @@ struct ForwardTuning {
   int slice = 0;           // portable: columns of V a CTA, 16 to 64; 0: the plan's choice
   int streams = 0;         // ring: chains at a time; 0: the plan's choice
   int64_t wave_slots = 0;  // portable: slots a wave; 0: kWaveSlots
-  int ring_slots = 0;      // ring: slots a stream, at most 16; 0: the plan's choice
+  int ring_slots = 0;      // ring: slots a stream, at most kMaxRingSlots; 0: the plan's choice
   // Ring: runs one role alone, as if the other were infinitely fast; outputs mean nothing.
   bool chain_only = false;
   bool prepare_only = false;

@@ -31,7 +31,7 @@ struct PortableChainParams {
   PortableWave wave;
   const uint8_t* slots = nullptr;
   float* carried = nullptr;  // [items, V, K]: states between the waves of one window of items
-  int slice = 0;             // columns of V a CTA: 32 or 64
+  int slice = 0;             // columns of V a CTA, 16 to 64
   int stages = 1;            // slots in shared memory: 1 or 2
 };
 

@@ -1,8 +1,9 @@
 // The ring path (sm_90a, K = V = 128): one persistent kernel. Groups of 256 threads prepare blocks,
 // in the order in which the state chains need them, into rings of slots that stay in L2; two CTAs
 // walk each chain, one for each half of V, and bring the slots in with the copy engine. A CTA
-// either chains and prepares with one group, or prepares with two. The workspace does not grow
-// with the number of tokens. All CTAs must be resident at once, so the launch is cooperative.
+// chains, and prepares with one group if streams are many, or prepares with two. The workspace does
+// not grow with the number of tokens. All CTAs must be resident at once, so the launch is
+// cooperative.
 #ifndef DELTAFILL_KERNELS_CUDA_RING_KERNEL_H_
 #define DELTAFILL_KERNELS_CUDA_RING_KERNEL_H_
 
@@ -54,7 +55,7 @@ struct RingParams {
   float* exact_rows = nullptr;  // [preparing groups, 3, 64, 128]
 };
 
-cudaError_t LaunchRing(const RingParams& params, int prepare_ctas, cudaStream_t stream);
+cudaError_t LaunchRing(const RingParams& params, int ctas, cudaStream_t stream);
 
 }  // namespace deltafill::kernels::cuda
 

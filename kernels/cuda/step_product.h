@@ -1,5 +1,5 @@
-// Products of decoding: few rows, so that reading the weights is what counts. One kernel for 1 to
-// kStepRowsMax rows whose sums have one order, whatever the number of rows.
+// Products of decoding: few rows, so that reading the weights is what counts. Two kernels,
+// for few rows and for up to kStepRowsMax; one order of sums in both, whatever the number of rows.
 #ifndef DELTAFILL_KERNELS_CUDA_STEP_PRODUCT_H_
 #define DELTAFILL_KERNELS_CUDA_STEP_PRODUCT_H_
 
