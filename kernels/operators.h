@@ -165,7 +165,8 @@ class Operators {
   // kept, not run; the same calls must have run on this lane before. Replay issues them all, with
   // `tokens` in place of those that the recording's one Embedding was given, as many. The bits are
   // those of the calls themselves. kUnsupported where issuing costs little, and for calls that
-  // cannot be recorded (prefill's rule, latent attention, copies, more than 64 sequences).
+  // cannot be recorded (prefill's rule, latent attention, copies between host and device, more than
+  // 64 sequences).
   virtual Status BeginRecording() {
     return {StatusCode::kUnsupported, "recordings: this backend has none"};
   }

@@ -8,6 +8,8 @@ namespace {
 
 constexpr int kThreads = 384;
 constexpr int kAttendRegisters = 240, kCopyRegisters = 24;
+static_assert(2 * kAttendRegisters + kCopyRegisters <= 504);  // 3 x 168, as launched
+
 constexpr int kRows = 64;  // of a warpgroup
 static_assert(kBlockTokens == kRows);
 
@@ -132,8 +134,10 @@ struct AttendWarpgroup {
       }
       high = fmaxf(high, __shfl_xor_sync(~0u, high, 1));
       high = fmaxf(high, __shfl_xor_sync(~0u, high, 2));
-      const float scale = p.chunk.scale_log2, offset = high * scale;
-      rescale[half] = Exp2(fmaf(largest[half], scale, -offset));  // 0 at the first tile
+      // Both products rounded, never contracted: the factor is 1 exactly where `high` stays, or old
+      // keys would fade over thousands of tiles. 0 at the first tile.
+      const float scale = p.chunk.scale_log2, offset = __fmul_rn(high, scale);
+      rescale[half] = Exp2(__fmul_rn(largest[half], scale) - offset);
       float sum = 0.0f;
 #pragma unroll
       for (int n = 0; n < 16; ++n) {

@@ -33,7 +33,7 @@ Status FindTable(const MixtureParams& params, bool maps, bool may_upload,
   std::vector<const void*> addresses;
   if (Status s = ExpertTable::ReadAddresses(params, &addresses); !s.ok()) return s;
   for (const auto& table : workspace->tables) {
-    if (table->has_maps() != maps || table->addresses() != addresses) continue;
+    if (!table->Serves(params.shape, addresses, maps)) continue;
     *out = table.get();
     return {};
   }
@@ -167,10 +167,18 @@ Status ExpertTable::ReadAddresses(const MixtureParams& params, std::vector<const
   return {};
 }
 
+bool ExpertTable::Serves(const MixtureShape& shape, const std::vector<const void*>& addresses,
+                         bool maps) const {
+  return (maps_.bytes() > 0) == maps && hidden_ == shape.hidden &&
+         expert_width_ == shape.expert_width && addresses_ == addresses;
+}
+
 Status ExpertTable::Create(const MixtureShape& shape, std::vector<const void*> addresses, bool maps,
                            cudaStream_t stream) {
   addresses_ = std::move(addresses);
   experts_ = shape.experts;
+  hidden_ = shape.hidden;
+  expert_width_ = shape.expert_width;
   const size_t experts = static_cast<size_t>(experts_);
   std::vector<const void*> pointers(2 * experts);
   for (size_t i = 0; i < experts; ++i) {

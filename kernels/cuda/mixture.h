@@ -12,9 +12,8 @@
 
 namespace deltafill::kernels::cuda {
 
-// Where a layer's experts are on the device, for the grouped products. Told
-// apart by its contents, so that a table stays right whatever weights come and
-// go.
+// Where a layer's experts are on the device, for the grouped products. Found again by all that it
+// is made from, addresses and widths, so that it stays right whatever weights come and go.
 class ExpertTable {
  public:
   // The device addresses of gate_up and down, expert by expert.
@@ -25,7 +24,9 @@ class ExpertTable {
   Status Create(const MixtureShape& shape, std::vector<const void*> addresses, bool maps,
                 cudaStream_t stream);
 
-  const std::vector<const void*>& addresses() const { return addresses_; }
+  // Whether it was made from these; `maps` as in Create.
+  bool Serves(const MixtureShape& shape, const std::vector<const void*>& addresses,
+              bool maps) const;
   bool has_maps() const { return maps_.bytes() > 0; }
   const __nv_bfloat16* const* matrices(int product) const {
     return pointers_.as<const __nv_bfloat16*>() + product * experts_;
@@ -35,6 +36,7 @@ class ExpertTable {
  private:
   std::vector<const void*> addresses_;
   int experts_ = 0;
+  int64_t hidden_ = 0, expert_width_ = 0;
   DeviceBuffer pointers_;  // of all gate_up, then of all down
   DeviceBuffer maps_;      // likewise
 };

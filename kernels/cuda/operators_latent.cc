@@ -37,6 +37,7 @@ Status UploadTo(const std::vector<T>& values, DeviceBuffer* buffer, cudaStream_t
 
 Status CudaOperators::LatentAppend(const LatentAppendParams& params) {
   if (Status s = Enter(); !s.ok()) return s;
+  if (Status s = RefuseInRecording("latent append"); !s.ok()) return s;
   if (Status s = CheckLatentAppend(params); !s.ok()) return s;
   LatentAppendKernelParams kernel;
   kernel.x = static_cast<const Bf16*>(params.x.data);
@@ -114,6 +115,7 @@ Status CudaOperators::AttendSequence(const LatentPrefillParams& params, size_t i
 Status CudaOperators::LatentPrefill(const LatentPrefillParams& params) {
   const CudaLatentProjection* projection = nullptr;
   if (Status s = Enter(); !s.ok()) return s;
+  if (Status s = RefuseInRecording("latent prefill"); !s.ok()) return s;
   if (Status s = AsCudaProjection(params.projection, &projection); !s.ok()) return s;
   if (Status s = CheckLatentPrefill(params, projection->shape()); !s.ok()) return s;
   const DeviceTraits& device = device_->traits;

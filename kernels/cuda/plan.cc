@@ -80,7 +80,7 @@ void PlanRing(const DeltaRuleShape& shape, SequenceOffsets offsets, const Device
   const int64_t chains = std::max(1, device.multiprocessors / 4);
   const int64_t rounds = (items + chains - 1) / chains;
   int64_t streams = tuning.streams ? tuning.streams : (items + rounds - 1) / rounds;
-  streams = std::min(streams, items);
+  streams = std::min({streams, items, int64_t{device.multiprocessors / 2}});
   plan->ring_slots =
       tuning.ring_slots ? std::min(tuning.ring_slots, kMaxRingSlots) : RingSlots(streams);
   plan->slots = streams * plan->ring_slots;

@@ -60,11 +60,12 @@ __device__ __forceinline__ void StoreProducts(const PrepareGroup<K>& group, cons
       StoreGlobal(task.slot + SlotLayout<K>::kP + TileOffset<kBlockRows>(row, column),
                   PackBf16(low, high));
     } else {
-      // Linear attention corrects nothing: its A is zero, though its beta is 1. Products that
-      // overflowed belong to rows that are computed again, exactly.
-      const float beta = group.in->delta ? s.beta[row] : 0.0f;
+      // Linear attention corrects nothing: its A is zero, even where products overflowed. With the
+      // delta rule such products belong to rows that are computed again, exactly.
+      const bool delta = group.in->delta;
+      const float beta = s.beta[row];
       *reinterpret_cast<float2*>(&s.a[row * PrepareShared<K>::kSquareStride + column]) =
-          make_float2(beta * low, beta * high);
+          make_float2(delta ? beta * low : 0.0f, delta ? beta * high : 0.0f);
     }
   }
 }

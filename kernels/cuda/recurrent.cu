@@ -197,6 +197,9 @@ Status DeltaRuleStep(const DeltaRuleStepParams& params, DeviceBuffer* state_poin
     if (params.states[i] == nullptr) {
       return InvalidArgument("states[" + std::to_string(i) + "] is null");
     }
+    if (reinterpret_cast<uintptr_t>(params.states[i]) % 16 != 0) {
+      return InvalidArgument("states[" + std::to_string(i) + "] is not aligned to 16 bytes");
+    }
   }
   RecurrentStepParams p;
   p.in = MakeBlockInputs(params.shape, params.in);
@@ -227,6 +230,7 @@ Status DeltaRuleStep(const DeltaRuleStepParams& params, DeviceBuffer* state_poin
 
 Status DeltaRuleSummary(const DeltaRuleSummaryParams& params, cudaStream_t stream) {
   if (params.rows < 0) return InvalidArgument("rows is negative");
+  if (Status s = CheckShape(params.shape); !s.ok()) return s;
   if (params.rows > 0) {
     if (Status s = CheckTokenInputs(params.shape, params.in); !s.ok()) return s;
   }

@@ -222,6 +222,9 @@ Status CheckConv(const ShortConvParams& params) {
                            ", not a positive multiple of 8");
   }
   if (params.weight == nullptr) return InvalidArgument("weight is null");
+  if (reinterpret_cast<uintptr_t>(params.weight) % 16 != 0) {
+    return InvalidArgument("weight is not aligned to 16 bytes");
+  }
   if (params.x.dtype != DType::kBF16 || params.y.dtype != DType::kBF16) {
     return {StatusCode::kUnsupported, "x.dtype and y.dtype: the CUDA backend takes bf16 rows"};
   }

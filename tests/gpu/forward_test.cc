@@ -147,6 +147,15 @@ TEST_P(ForwardTest, HeadDims) {
   }
 }
 
+// Nothing is corrected, so products that overflow past the decay floor must not matter.
+TEST_P(ForwardTest, LinearAttentionPastTheDecayFloor) {
+  for (int key_dim : {32, 64, 128}) {
+    DeltaRuleShape shape = Shape(2, 2, key_dim, 128, GateKind::kChannelSoftplus);
+    shape.write = WriteRule::kLinear;
+    Check(Random1(shape, {200, 64}, -50.0, 63), "linear, decay -50, K " + std::to_string(key_dim));
+  }
+}
+
 // 20 tokens at -50, then slow ones: small decays after large ones must survive.
 TEST_P(ForwardTest, SlowAfterExtreme) {
   const DeltaRuleShape shape = Shape(2, 2, 128, 128, GateKind::kChannelSoftplus);

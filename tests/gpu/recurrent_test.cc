@@ -111,6 +111,32 @@ TEST_F(RecurrentTest, Step) {
   }
 }
 
+TEST_F(RecurrentTest, RefusesWhatKernelsCannotRead) {
+  DeltaRuleShape shape = Shape(128, 128, GateKind::kNone);
+  Random random(10);
+  const DeltaRuleRows rows = RandomRows(shape, 1, -0.1, &random);
+  const DeviceInputs inputs(rows);
+  const int64_t width = int64_t{shape.value_heads} * 128;
+  const DeviceMemory state((width * 128 + 1) * 4), o(width * 2);
+  float* const misaligned = state.as<float>() + 1;
+  kernels::DeltaRuleStepParams step{shape, inputs.View(shape, rows), 1, &misaligned, {}};
+  step.o = {o.as<void>(), kernels::DType::kBF16, width};
+  kernels::cuda::DeviceBuffer pointers;
+  kernels::Status status = kernels::cuda::DeltaRuleStep(step, &pointers, nullptr);
+  EXPECT_EQ(status.code(), kernels::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("states[0]"), std::string::npos) << status.message();
+
+  // Without rows too.
+  kernels::DeltaRuleSummaryParams summary{shape, {}, 0, state.as<float>(), state.as<float>()};
+  summary.shape.heads = 0;
+  status = kernels::cuda::DeltaRuleSummary(summary, nullptr);
+  EXPECT_NE(status.message().find("shape.heads"), std::string::npos) << status.message();
+  summary.shape = shape;
+  summary.shape.key_dim = 96;
+  status = kernels::cuda::DeltaRuleSummary(summary, nullptr);
+  EXPECT_NE(status.message().find("shape.key_dim"), std::string::npos) << status.message();
+}
+
 TEST_F(RecurrentTest, SummaryAndFold) {
   for (int key_dim : {32, 64, 128}) {
     for (GateKind gate : {GateKind::kChannelLowerBound, GateKind::kScalarSoftplus}) {

@@ -64,7 +64,11 @@ TEST_F(RowOperatorsTest, ShortConvAndTails) {
   params.y = {y.as<void>(), DType::kBF16, channels};
   params.channels = channels;
   kernels::cuda::DeviceBuffer descriptions;
-  const kernels::Status status = kernels::cuda::ShortConv(params, &descriptions, nullptr);
+  params.weight = weight_device.as<float>() + 1;
+  kernels::Status status = kernels::cuda::ShortConv(params, &descriptions, nullptr);
+  EXPECT_NE(status.message().find("weight"), std::string::npos) << status.message();
+  params.weight = weight_device.as<float>();
+  status = kernels::cuda::ShortConv(params, &descriptions, nullptr);
   ASSERT_TRUE(status.ok()) << status.message();
   CheckCuda(cudaDeviceSynchronize());
   std::vector<double> expected(rows * channels);

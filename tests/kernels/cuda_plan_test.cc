@@ -70,6 +70,15 @@ TEST(CudaPlanTest, EveryItemIsInOneStreamWithItsSteps) {
   }
 }
 
+// Each stream's two chaining CTAs must be resident, whatever number of streams is asked for.
+TEST(CudaPlanTest, StreamsAskedForAreBounded) {
+  const ForwardTuning tuning = {.streams = 100};
+  EXPECT_EQ(PlanForward(Shape(96, 128, 128), Offsets({640, 64}), kHopper, tuning).streams.size(),
+            66u);
+  EXPECT_EQ(PlanForward(Shape(4, 128, 128), Offsets({640, 64}), kHopper, tuning).streams.size(),
+            8u);
+}
+
 TEST(CudaPlanTest, StreamsAreBalanced) {
   const ForwardPlan plan =
       PlanForward(Shape(96, 128, 128), Offsets(std::vector<int64_t>(8, 1024)), kHopper);
