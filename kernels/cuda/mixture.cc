@@ -19,9 +19,10 @@ template <typename T>
 Status Upload(const std::vector<T>& values, DeviceBuffer* buffer, cudaStream_t stream) {
   const size_t bytes = values.size() * sizeof(T);
   if (Status s = buffer->Reserve(bytes, stream); !s.ok()) return s;
-  if (Status s = FromCuda(
-          cudaMemcpyAsync(buffer->as<void>(), values.data(), bytes, cudaMemcpyHostToDevice, stream),
-          "cudaMemcpyAsync");
+  if (Status s =
+          FromCuda(cudaMemcpyAsync(buffer->as<void>(), static_cast<const void*>(values.data()),
+                                   bytes, cudaMemcpyHostToDevice, stream),
+                   "cudaMemcpyAsync");
       !s.ok()) {
     return s;
   }
