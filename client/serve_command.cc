@@ -69,7 +69,7 @@ absl::StatusOr<std::vector<worker::WorkerSetup>> LoadModels(const ServeOptions& 
   for (size_t i = 0; i < placement.devices.size(); ++i) {
     absl::StatusOr<worker::WorkerSetup> setup = NewWorkerSetup(options.compute, placement.workers);
     if (!setup.ok()) return setup.status();
-    const absl::Status loaded =
+    absl::Status loaded =
         LoadOnto(placement.devices[i], options.compute, placement.WorkersOn(i), &*setup);
     if (!loaded.ok()) return loaded;
     setups.push_back(*std::move(setup));
