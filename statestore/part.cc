@@ -48,6 +48,20 @@ absl::Status Malformed(std::string_view what) {
 
 }  // namespace
 
+const char* PartKindName(PartKind kind) {
+  switch (kind) {
+    case PartKind::kRecurrent:
+      return "recurrent";
+    case PartKind::kConvTail:
+      return "conv_tail";
+    case PartKind::kLatent:
+      return "latent";
+    case PartKind::kLogits:
+      return "logits";
+  }
+  return "unknown";
+}
+
 uint64_t PartHeader::LayerBytes() const {
   uint64_t bytes = ElementBytes(dtype);
   for (uint32_t extent : shape) bytes = Multiply(bytes, extent);

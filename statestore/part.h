@@ -41,6 +41,9 @@ enum class PartKind : uint8_t {
   kLogits = 4,  // one "layer": [vocabulary] fp32, the last token's; only in exact-end exports
 };
 
+// "recurrent", "conv_tail", "latent", "logits"; "unknown" for other values.
+const char* PartKindName(PartKind kind);
+
 // Latents are stored in pieces that are cut at absolute multiples of this and at the boundary,
 // whatever the ranges were: prefixes that share tokens share the whole pieces.
 inline constexpr uint64_t kLatentPieceTokens = 4096;

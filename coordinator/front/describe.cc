@@ -5,24 +5,6 @@
 #include "proto/prefill.pb.h"
 
 namespace deltafill::coordinator {
-namespace {
-
-const char* KindName(PartKind kind) {
-  switch (kind) {
-    case PartKind::kRecurrent:
-      return "recurrent";
-    case PartKind::kConvTail:
-      return "conv_tail";
-    case PartKind::kLatent:
-      return "latent";
-    case PartKind::kLogits:
-      return "logits";
-  }
-  return "unknown";
-}
-
-}  // namespace
-
 void DescribeState(const Manifest& manifest, size_t tail_tokens,
                    v1::StateDescription* description) {
   description->set_state_id(EncodeStateName(manifest.state));
@@ -37,7 +19,7 @@ void DescribeState(const Manifest& manifest, size_t tail_tokens,
   for (const PartRef& part : manifest.parts) {
     v1::PartDescription* described = description->add_parts();
     described->set_id(part.id.ToHex());
-    described->set_kind(KindName(part.kind));
+    described->set_kind(PartKindName(part.kind));
     described->set_bytes(part.bytes);
   }
 }

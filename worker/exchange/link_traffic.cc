@@ -4,23 +4,6 @@
 #include "absl/strings/str_format.h"
 
 namespace deltafill::worker {
-namespace {
-
-const char* KindName(PartKind kind) {
-  switch (kind) {
-    case PartKind::kRecurrent:
-      return "recurrent";
-    case PartKind::kConvTail:
-      return "conv_tail";
-    case PartKind::kLatent:
-      return "latent";
-    default:
-      return "other";
-  }
-}
-
-}  // namespace
-
 void LinkTraffic::Add(bool by_device_link, PartKind kind, size_t bytes, Clock::time_point start) {
   std::lock_guard lock(mutex_);
   Sum& sum = sums_[{by_device_link, kind}];
@@ -34,8 +17,8 @@ std::string LinkTraffic::Take() {
   std::string summary;
   for (const auto& [what, sum] : sums_) {
     absl::StrAppend(&summary, summary.empty() ? "" : "; ",
-                    what.first ? "by device link: " : "in the stream: ", KindName(what.second), " ",
-                    sum.messages, " messages, ", sum.bytes, " bytes, ",
+                    what.first ? "by device link: " : "in the stream: ", PartKindName(what.second),
+                    " ", sum.messages, " messages, ", sum.bytes, " bytes, ",
                     absl::StrFormat("%.6f", sum.seconds), " s");
   }
   sums_.clear();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "worker/model/device_buffer.h"
@@ -162,21 +163,46 @@ StateView ViewOf(const kernels::Backend& backend, const DeviceBuffer& message, s
   return {static_cast<const std::byte*>(message.get()), bytes, backend.is_host_memory()};
 }
 
+// One boundary state of a layer on its way.
+struct ProbeMessage {
+  uint32_t layer = 0;
+  PartKind kind = PartKind::kRecurrent;
+  StateView view;
+};
+
+// Seconds from handing on all messages until all have come, the best of `tries`. Attempts of
+// different probes have numbers of their own.
+absl::StatusOr<double> TimeMessages(BoundaryExchange& exchange, const ExchangeTarget& target,
+                                    uint32_t attempt_number, uint32_t tries,
+                                    std::span<const ProbeMessage> messages) {
+  const AttemptKey attempt{std::numeric_limits<uint64_t>::max(), attempt_number};
+  double best_s = std::numeric_limits<double>::infinity();
+  for (uint32_t range = 0; range < tries; ++range) {
+    DELTAFILL_TRY(exchange.Reserve(attempt, range));
+    const auto start = Clock::now();
+    for (const ProbeMessage& m : messages) {
+      DELTAFILL_TRY(exchange.Publish({attempt, range, m.layer, m.kind}, m.view, {&target, 1}));
+    }
+    for (const ProbeMessage& m : messages) {
+      DELTAFILL_TRY(exchange.Await({attempt, range, m.layer, m.kind}).status());
+    }
+    best_s = std::min(best_s, Seconds(Clock::now() - start));
+    exchange.Release(attempt, range);
+  }
+  exchange.AbortAll();
+  return best_s;
+}
+
 absl::StatusOr<double> MeasureRowExchange(Model& model, Lane& lane, BoundaryExchange& exchange,
                                           const ExchangeTarget& target) {
   const LatentLayout& layout = model.state_layout().latents;
   constexpr size_t kRows = 1024;
-  const AttemptKey attempt{std::numeric_limits<uint64_t>::max(), 2};
-  const BoundaryAddress address{attempt, 0, layout.layers.front(), PartKind::kLatent};
   const size_t bytes = kRows * layout.RowBytes();
   DELTAFILL_TRY_ASSIGN(rows, MakeMessage(model.backend(), lane.operators(), bytes));
-  DELTAFILL_TRY(exchange.Reserve(attempt, 0));
-  const auto start = Clock::now();
-  DELTAFILL_TRY(exchange.Publish(address, ViewOf(model.backend(), rows, bytes), {&target, 1}));
-  DELTAFILL_TRY(exchange.Await(address).status());
-  const double row_s = Seconds(Clock::now() - start) / kRows;
-  exchange.AbortAll();
-  return row_s;
+  const ProbeMessage message{layout.layers.front(), PartKind::kLatent,
+                             ViewOf(model.backend(), rows, bytes)};
+  DELTAFILL_TRY_ASSIGN(rows_s, TimeMessages(exchange, target, 2, 1, {&message, 1}));
+  return rows_s / kRows;
 }
 
 absl::StatusOr<double> MeasureExchange(Model& model, Lane& lane, BoundaryExchange& exchange,
@@ -184,26 +210,13 @@ absl::StatusOr<double> MeasureExchange(Model& model, Lane& lane, BoundaryExchang
   const StateLayout& layout = model.state_layout();
   if (layout.entries.empty()) return 0.0;
   const uint32_t layer = layout.entries.front().layer;
-  const AttemptKey attempt{std::numeric_limits<uint64_t>::max(), 1};
   DELTAFILL_TRY_ASSIGN(state, MakeMessage(model.backend(), lane.operators(), layout.bytes));
-  double best_s = std::numeric_limits<double>::infinity();
-  for (uint32_t range = 0; range < kExchangeTries; ++range) {
-    DELTAFILL_TRY(exchange.Reserve(attempt, range));
-    const auto start = Clock::now();
-    for (const StateEntry& entry : layout.entries) {
-      if (entry.layer != layer) continue;
-      DELTAFILL_TRY(exchange.Publish({attempt, range, layer, entry.kind},
-                                     ViewOf(model.backend(), state, entry.bytes), {&target, 1}));
-    }
-    for (const StateEntry& entry : layout.entries) {
-      if (entry.layer != layer) continue;
-      DELTAFILL_TRY(exchange.Await({attempt, range, layer, entry.kind}).status());
-    }
-    best_s = std::min(best_s, Seconds(Clock::now() - start));
-    exchange.Release(attempt, range);
+  std::vector<ProbeMessage> messages;
+  for (const StateEntry& entry : layout.entries) {
+    if (entry.layer != layer) continue;
+    messages.push_back({layer, entry.kind, ViewOf(model.backend(), state, entry.bytes)});
   }
-  exchange.AbortAll();
-  return best_s;
+  return TimeMessages(exchange, target, 1, kExchangeTries, messages);
 }
 
 }  // namespace
@@ -214,20 +227,9 @@ absl::StatusOr<double> MeasureAnnouncement(const StateLayout& layout, BoundaryEx
   const StateEntry& entry =
       *std::min_element(layout.entries.begin(), layout.entries.end(),
                         [](const StateEntry& a, const StateEntry& b) { return a.bytes < b.bytes; });
-  const AttemptKey attempt{std::numeric_limits<uint64_t>::max(), 3};
   const std::vector<std::byte> bytes(entry.bytes);
-  double best_s = std::numeric_limits<double>::infinity();
-  for (uint32_t range = 0; range < kExchangeTries; ++range) {
-    const BoundaryAddress address{attempt, range, entry.layer, entry.kind};
-    DELTAFILL_TRY(exchange.Reserve(attempt, range));
-    const auto start = Clock::now();
-    DELTAFILL_TRY(exchange.Publish(address, OnHost(bytes), {&target, 1}));
-    DELTAFILL_TRY(exchange.Await(address).status());
-    best_s = std::min(best_s, Seconds(Clock::now() - start));
-    exchange.Release(attempt, range);
-  }
-  exchange.AbortAll();
-  return best_s;
+  const ProbeMessage message{entry.layer, entry.kind, OnHost(bytes)};
+  return TimeMessages(exchange, target, 3, kExchangeTries, {&message, 1});
 }
 
 absl::StatusOr<CostConstants> MeasureCosts(Model& model, BoundaryExchange& exchange,
