@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Packs the release build's service and GPU tests with the libraries that they need, for a machine
-# that has a card, cuBLASLt and NCCL and none of the others, and a glibc and libstdc++ at least as new as
-# this one's. Usage: carry_service.sh FOLDER
+# Packs the release build's service and GPU tests with the libraries that they need, and git, for a
+# machine that has a card, cuBLASLt and NCCL and none of the others, and a glibc and libstdc++ at least
+# as new as this one's. Usage: carry_service.sh FOLDER
 # Writes FOLDER/service.tar.gz, at most 55 MiB; run_service.sh unpacks and runs it there.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -24,6 +24,7 @@ cp "$bin/deltafill" "$bin"/libdeltafill_{cuda,nccl}.so "$bin"/gpu_*_test "$stage
 for bench in model_walk_bench kda_forward_bench kda_rows_bench; do
   if [[ -e $bin/$bench ]]; then cp "$bin/$bench" "$stage/bin/"; fi
 done
+cp -L "$(command -v git)" "$stage/bin/git"
 for file in "$stage"/bin/*; do ldd "$file"; done |
   awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' | sort -u |
   while read -r name path; do

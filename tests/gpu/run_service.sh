@@ -31,6 +31,15 @@ if ! ldconfig -p | grep -q 'libcublasLt\.so\.13'; then
   done
 fi
 
+# The snapshot test makes a work tree.
+if ! command -v git >/dev/null; then
+  mkdir "$work/path"
+  printf '#!/bin/sh\nLD_LIBRARY_PATH=%q GIT_EXEC_PATH=%q exec %q "$@"\n' "$work/lib" "$work/bin" \
+    "$work/bin/git" >"$work/path/git"
+  chmod +x "$work/path/git"
+  PATH=$PATH:$work/path
+fi
+
 run_tests() {
   local test links='*'
   # Links between cards are run_two_gpus.sh's.
@@ -49,10 +58,6 @@ run_integration() {
   names=${DELTAFILL_INTEGRATION:-identity hybrid resume worker_loss crash bad_input lifecycle damage
     snapshot device}
   for name in $names; do
-    if [[ $name == snapshot ]] && ! command -v git >/dev/null; then
-      say "LEFT OUT integration snapshot: no git here"
-      continue
-    fi
     while (($(jobs -rp | wc -l) >= 4)); do wait -n; done
     (
       failures=0
