@@ -13,7 +13,8 @@
 #include <cstring>
 
 #include "kernels/cuda/mixture.h"
-#include "tests/bench/walk_timing.h"
+#include "tests/bench/observed_operators.h"
+#include "tests/gpu/backend_fixture.h"
 
 namespace deltafill::test {
 namespace {

@@ -11,7 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tests/bench/walk_timing.h"
+#include "tests/bench/observed_operators.h"
+#include "tests/gpu/layer_walk.h"
 
 namespace deltafill::test {
 namespace {
@@ -139,7 +140,8 @@ void BenchPrefill(const WalkShape& shape, int64_t token_count, int64_t range) {
               static_cast<double>(opened.free_at_start - opened.FreeBytes()) * 1e-9,
               shape.WeightBytes() * 1e-9);
 
-  TimedOperators timed(&lane.operators());
+  OperatorTimes times;
+  ObservedOperators timed(&lane.operators(), &times);
   lane.Redirect(&timed);
   const size_t sampled = std::min(tokens.size(), static_cast<size_t>(8 * range));
   const double timed_start = SecondsNow();
@@ -148,7 +150,7 @@ void BenchPrefill(const WalkShape& shape, int64_t token_count, int64_t range) {
   const double timed_seconds = SecondsNow() - timed_start;
   std::printf("| operator (%zu tokens, each call waited for) | ms | %% |\n|---|---|---|\n",
               sampled);
-  for (const auto& [name, spent] : timed.seconds()) {
+  for (const auto& [name, spent] : times.seconds()) {
     std::printf("| %s | %.2f | %.1f |\n", name.c_str(), spent * 1e3, 100.0 * spent / timed_seconds);
   }
   std::printf("numerics %s\n", opened.backend->numerics().c_str());
