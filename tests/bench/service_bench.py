@@ -82,6 +82,8 @@ def measure(folder, model, tokens, workers, range_tokens):
         cold = client.prefill(tokens[:-MORE], logits=True)
         resumed = client.prefill(tokens, logits=True)
         print(f"resumed: {json.dumps(resumed['timings'])}", file=sys.stderr)
+        kinds = service.bytes_by_kind(client.call("state", "show", cold["state"])["parts"])
+        print(f"state of {cold['tokens']:,} tokens: {json.dumps(kinds)} bytes", file=sys.stderr)
         alone = decode_rate(client, resumed["state"])
         together = decode_rate_at_once(client, resumed["state"])
     for line in pathlib.Path(client.process.log).read_text().splitlines():

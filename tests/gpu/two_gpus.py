@@ -13,7 +13,6 @@ import pathlib
 import random
 import re
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
@@ -39,12 +38,20 @@ LAYERS = {"dense-1b": 24, "kimi-linear-48b": 27, "tiny": 2, "kimi-linear-tiny": 
 VOCABULARY = {"tiny": 256, "kimi-linear-tiny": 256}
 SEED = 7
 LONG, SHORT, MIDDLE = (n // SCALE for n in (1 << 20, 1 << 15, 1 << 17))
-HYBRID = [int(n) // SCALE for n in os.environ.get("DELTAFILL_GPU_HYBRID_TOKENS", "131072").split(",")]
+# Prompts of hybrids after the one of MIDDLE tokens.
+HYBRID = [int(n) // SCALE for n in os.environ.get("DELTAFILL_GPU_HYBRID_TOKENS", "1048576").split(",")]
+MORE = 1000  # tokens, of the prompt that resumes
 TRAFFIC = re.compile(r"(by device link|in the stream): (\w+) (\d+) messages, (\d+) bytes, ([\d.]+) s")
 
 
 class GpuRoles(service.Roles):
-    """A worker process on each of the first `workers` GPUs."""
+    """A worker process on each of the first `workers` GPUs, over a copy of a store that has a salt: part ids
+    of the same bytes are then the same in all of them."""
+
+    def __init__(self, folder, store, **options):
+        folder.mkdir(parents=True)
+        shutil.copytree(store, folder / "store")
+        super().__init__(folder, **options)
 
     def add_worker(self):
         number = len(self.workers)
@@ -63,12 +70,9 @@ def digest(content):
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def tensors_digest(path_content):
-    """Of a fetched state without its metadata, which may say when and where."""
-    size, = struct.unpack("<Q", path_content[:8])
-    header = json.loads(path_content[8:8 + size])
-    header.pop("__metadata__", None)
-    return digest(json.dumps(header, sort_keys=True).encode() + path_content[8 + size:])
+def parts_digest(parts):
+    """Of a state: the ids of its parts are hashes of their bytes."""
+    return digest(json.dumps(sorted((part["kind"], part["id"]) for part in parts)).encode())
 
 
 def traffic(folder, direction):
@@ -92,6 +96,14 @@ class Run:
         self.work = pathlib.Path(os.environ["DELTAFILL_WORK"])
         self.deadline = time.monotonic() + float(os.environ.get("DELTAFILL_DEVICE_SECONDS", "520"))
         self.rows, self.faults, self.notes, self.results = [], [], [], {}
+        self.store = self.salted_store()
+
+    def salted_store(self):
+        """An empty state of a tiny model makes the tenant's salt."""
+        self.work.mkdir(parents=True, exist_ok=True)
+        with service.Service(self.work / "salt", model=service.model_directory("tiny")) as client:
+            client.prefill([1] * 128)
+        return self.work / "salt" / "store"
 
     def left(self):
         return self.deadline - time.monotonic()
@@ -125,45 +137,68 @@ class Run:
         folder = self.work / name
         flags = ["--range-tokens-max", os.environ.get("DELTAFILL_RANGE_TOKENS_MAX", "8192"),
                  "--latent-budget", "12G"]
-        return GpuRoles(folder, workers=workers, worker_flags=flags, model=model)
+        return GpuRoles(folder, self.store, workers=workers, worker_flags=flags, model=model)
 
-    def keep_logs(self, name):
+    def close(self, name):
+        """Keeps the logs and gives the stores' room back."""
         for log in (self.work / name).glob("*.log"):
             shutil.copyfile(log, self.logs / "processes" / f"{name}-{log.name}")
+        found = traffic(self.work / name, "from"), traffic(self.work / name, "to")
+        shutil.rmtree(self.work / name, ignore_errors=True)
+        return found
 
-    def timed(self, roles, preset, tokens, seed, workers):
-        done = roles.prefill(prompt(tokens, seed, preset), "--no-resume", timeout=self.left())
-        seconds = done["timings"]["prefill_s"]
+    def took(self, preset, tokens, workers, seconds):
         self.results.setdefault((preset, tokens), {}).setdefault(workers, []).append(seconds)
         self.say(f"{preset}, {tokens} tokens, {workers} worker(s): {seconds:.3f} s, "
                  f"{tokens / seconds:.0f} tokens/s")
-        return done, seconds
+        return seconds
 
-    def bits(self, roles, preset, tokens):
-        """Digests of a prompt's checkpoints, end and logits; and its seconds."""
-        done = roles.prefill(prompt(tokens, 11, preset), "--checkpoint-every", tokens // 4, "--no-resume",
-                             logits=True, timeout=self.left())
-        found = {"logits": digest(done["logits"]), "end": tensors_digest(roles.fetch(done["state"]))}
+    def timed(self, roles, preset, tokens, seed, workers):
+        done = roles.prefill(prompt(tokens, seed, preset), "--no-resume", timeout=self.left())
+        return self.took(preset, tokens, workers, done["timings"]["prefill_s"])
+
+    def bits(self, roles, preset, tokens, workers, *flags):
+        """Digests of a prompt's logits, end and checkpoints; what the call said."""
+        done = roles.prefill(prompt(tokens, tokens, preset), *flags, "--no-resume", logits=True,
+                             timeout=self.left())
+        end = roles.call("state", "show", done["state"])["parts"]
+        found = {f"{tokens} tokens: logits": digest(done["logits"]), f"{tokens} tokens: end": parts_digest(end)}
         for checkpoint in done["checkpoints"]:
-            found[str(checkpoint["boundary"])] = tensors_digest(roles.fetch(checkpoint["state"]))
-        return found, done["timings"]["prefill_s"]
+            parts = roles.call("state", "show", checkpoint["state"])["parts"]
+            found[f"{tokens} tokens: {checkpoint['boundary']}"] = parts_digest(parts)
+        if workers == 1:
+            kinds = ", ".join(f"{kind} {size / 1e6:,.1f} MB" for kind, size in service.bytes_by_kind(end).items())
+            self.rows.append((preset, f"state of {tokens} tokens", kinds, f"{len(end)} parts"))
+        return found, done
 
-    def configuration(self, preset, workers, sizes, bits_tokens):
+    def resumed(self, roles, preset, tokens, workers, cold):
+        more = prompt(tokens, tokens, preset) + prompt(MORE, 5, preset)
+        done = roles.prefill(more, logits=True, timeout=self.left())
+        self.rows.append((preset, f"{MORE} tokens more than {tokens}, {workers} GPU(s): logits after",
+                          f"{done['logits_s']:.3f} s, {done['cached_tokens']} tokens cached",
+                          f"cold {cold['logits_s']:.3f} s, {cold['logits_s'] / done['logits_s']:.0f} x"))
+
+    def configuration(self, preset, workers, sizes, exact):
+        """sizes: (tokens, repeats) that are timed; exact: tokens whose bits are kept, with checkpoints in the first."""
         name = f"{preset}-{workers}"
+        digests, total_s = {}, 0.0
         try:
             with self.roles(name, preset, workers) as roles:
-                # Opens the links and warms the cards, too.
-                digests, total_s = self.bits(roles, preset, bits_tokens)
+                # The first opens the links and warms the cards, too.
+                found, first = self.bits(roles, preset, exact[0], workers, "--checkpoint-every", exact[0] // 4)
+                digests.update(found)
+                self.resumed(roles, preset, exact[0], workers, first)
                 for tokens, repeats in sizes:
                     for repeat in range(repeats):
-                        total_s += self.timed(roles, preset, tokens, 100 + repeat, workers)[1]
-                longest = sizes[0][0]
-                state = roles.prefill(prompt(longest, 100, preset), timeout=self.left())["state"]
-                digests[f"{longest} tokens"] = tensors_digest(roles.fetch(state))
+                        total_s += self.timed(roles, preset, tokens, 100 + repeat, workers)
+                for tokens in exact[1:]:
+                    found, done = self.bits(roles, preset, tokens, workers)
+                    digests.update(found)
+                    total_s += self.took(preset, tokens, workers, done["timings"]["prefill_s"])
+                total_s += first["timings"]["prefill_s"]
         finally:
-            self.keep_logs(name)
-        return {"bits": digests, "prefill_s": total_s, "traffic": traffic(self.work / name, "from"),
-                "sent": traffic(self.work / name, "to")}
+            received, sent = self.close(name)
+        return {"bits": digests, "prefill_s": total_s, "traffic": received, "sent": sent}
 
     def compare(self, preset, one, many):
         if one is None or many is None:
@@ -210,8 +245,8 @@ class Run:
         outcome = {}
         try:
             with self.roles(name, preset, GPUS) as roles:
-                self.bits(roles, preset, MIDDLE)
-                tokens = service.write_tokens(roles.path(".tokens"), prompt(LONG, 100, preset))
+                self.bits(roles, preset, MIDDLE, GPUS)
+                tokens = service.write_tokens(roles.path(".tokens"), prompt(LONG, LONG, preset))
                 call = threading.Thread(target=lambda: outcome.update(
                     roles.call("prefill", "--tokens", tokens, "--no-resume", timeout=max(self.left(), 1))))
                 call.start()
@@ -219,9 +254,9 @@ class Run:
                 roles.workers[GPUS - 1].kill()
                 call.join()
                 attempts = outcome.get("attempts", 0)
-                state = tensors_digest(roles.fetch(outcome["state"]))
+                state = parts_digest(roles.call("state", "show", outcome["state"])["parts"])
         finally:
-            self.keep_logs(name)
+            self.close(name)
         same = state == expected
         self.rows.append((preset, f"kill -9 of a worker at half of {LONG} tokens",
                           f"{outcome['timings']['prefill_s']:.2f} s in {attempts} attempts",
@@ -247,14 +282,15 @@ class Run:
 
     def dense(self, preset):
         self.step("links between processes", 60, self.links)
-        sizes = [(LONG, 2), (SHORT, 5)]
-        many = self.step(f"{preset} on {GPUS} GPUs", 60, self.configuration, preset, GPUS, sizes, MIDDLE)
-        one = self.step(f"{preset} on 1 GPU", 60, self.configuration, preset, 1, sizes, MIDDLE)
+        sizes = [(LONG, 1), (SHORT, 5)]
+        exact = [MIDDLE, LONG]
+        many = self.step(f"{preset} on {GPUS} GPUs", 60, self.configuration, preset, GPUS, sizes, exact)
+        one = self.step(f"{preset} on 1 GPU", 60, self.configuration, preset, 1, sizes, exact)
         self.compare(preset, one, many)
         self.exchange(preset, many, GPUS)
         if one is not None:
             best_s = min(self.results[(preset, LONG)].get(GPUS, [4.0]))
-            self.step("loss of a worker", 60, self.loss, preset, one["bits"][f"{LONG} tokens"], best_s)
+            self.step("loss of a worker", 60, self.loss, preset, one["bits"][f"{LONG} tokens: end"], best_s)
 
     def write(self):
         lines = [f"# {GPUS} GPUs, a worker process on each", "", "| model | what | value | |", "|---|---|---|---|"]
@@ -275,9 +311,10 @@ def main():
         if dense:
             run.dense(dense)
         for hybrid in PRESETS[1:]:
-            sizes = [(tokens, 2) for tokens in HYBRID]
-            many = run.step(f"{hybrid} on {GPUS} GPUs", 100, run.configuration, hybrid, GPUS, sizes, SHORT)
-            one = run.step(f"{hybrid} on 1 GPU", 100, run.configuration, hybrid, 1, sizes, SHORT)
+            sizes, exact = [(MIDDLE, 2)], [MIDDLE, *HYBRID]
+            many_s, one_s = (30 + int(n * sum(exact) / 1e6) for n in (110, 190))  # 48 B at a million tokens
+            many = run.step(f"{hybrid} on {GPUS} GPUs", many_s, run.configuration, hybrid, GPUS, sizes, exact)
+            one = run.step(f"{hybrid} on 1 GPU", one_s, run.configuration, hybrid, 1, sizes, exact)
             run.compare(hybrid, one, many)
             run.exchange(hybrid, many, GPUS)
     finally:

@@ -87,6 +87,14 @@ def some_tokens(count, seed=1, vocabulary=256):
     return tokens
 
 
+def bytes_by_kind(parts):
+    """Of a state's parts, as `state show` gives them."""
+    sums = {}
+    for part in parts:
+        sums[part["kind"]] = sums.get(part["kind"], 0) + part["bytes"]
+    return sums
+
+
 class Process:
     """A running deltafill role."""
 
