@@ -49,6 +49,11 @@ void AppendConv(TensorLayout layout, const StateDims& dims, HeadRange heads, uin
   }
 }
 
+// The heads of q and k that these heads of values use.
+HeadRange KeyHeads(const StateDims& dims, HeadRange heads) {
+  return {heads.begin / dims.sharing, (heads.end + dims.sharing - 1) / dims.sharing};
+}
+
 }  // namespace
 
 absl::StatusOr<TensorLayout> ParseTensorLayout(std::string_view name) {
@@ -64,13 +69,17 @@ absl::StatusOr<StateDims> DeriveStateDims(const PartHeader& recurrent, const Par
   dims.key_dim = recurrent.shape[2];
   dims.conv_rows = conv.shape[1];
   dims.conv_dtype = conv.dtype;
-  const uint64_t channels =
-      uint64_t{dims.heads} * (2 * uint64_t{dims.key_dim} + uint64_t{dims.value_dim});
+  const uint64_t values = uint64_t{dims.heads} * dims.value_dim;
+  const uint64_t key_pair = 2 * uint64_t{dims.key_dim};  // a head's channels of q and k
+  const uint64_t keys = conv.shape[0] > values ? conv.shape[0] - values : 0;
+  const uint64_t key_heads = key_pair == 0 || keys % key_pair != 0 ? 0 : keys / key_pair;
   if (recurrent.kind != PartKind::kRecurrent || conv.kind != PartKind::kConvTail ||
       recurrent.dtype != PartDType::kF32 || recurrent.shape[3] != 1 || conv.shape[2] != 1 ||
-      conv.shape[3] != 1 || conv.shape[0] != channels || recurrent.layers != conv.layers) {
+      conv.shape[3] != 1 || key_heads == 0 || dims.heads % key_heads != 0 ||
+      recurrent.layers != conv.layers) {
     return absl::InternalError("the state's recurrent and convolution parts do not fit together");
   }
+  dims.sharing = static_cast<uint32_t>(dims.heads / key_heads);
   return dims;
 }
 
@@ -94,28 +103,32 @@ uint64_t TensorShape::ByteCount() const {
 std::vector<TensorShape> LayerShapes(TensorLayout layout, uint32_t layer, const StateDims& dims,
                                      HeadRange heads) {
   const uint64_t count = heads.end - heads.begin;
+  const HeadRange key_heads = KeyHeads(dims, heads);
+  const uint64_t key_count = key_heads.end - key_heads.begin;
   const auto name = [layer](const char* tensor) {
     return absl::StrCat("layers.", layer, ".", tensor);
   };
-  const auto conv = [&](const char* tensor, uint64_t channels) {
-    TensorShape shape{name(tensor), dims.conv_dtype, {count, channels, dims.conv_rows}};
-    if (layout == TensorLayout::kFla) shape.shape = {1, count * channels, dims.conv_rows + 1ull};
+  const auto conv = [&](const char* tensor, uint64_t rows, uint64_t channels) {
+    TensorShape shape{name(tensor), dims.conv_dtype, {rows, channels, dims.conv_rows}};
+    if (layout == TensorLayout::kFla) shape.shape = {1, rows * channels, dims.conv_rows + 1ull};
     return shape;
   };
   TensorShape recurrent{
       name("recurrent_state"), PartDType::kF32, {count, dims.value_dim, dims.key_dim}};
   if (layout == TensorLayout::kFla) recurrent.shape = {1, count, dims.key_dim, dims.value_dim};
-  return {recurrent, conv("conv_state.q", dims.key_dim), conv("conv_state.k", dims.key_dim),
-          conv("conv_state.v", dims.value_dim)};
+  return {recurrent, conv("conv_state.q", key_count, dims.key_dim),
+          conv("conv_state.k", key_count, dims.key_dim),
+          conv("conv_state.v", count, dims.value_dim)};
 }
 
 std::string LayerBytes(TensorLayout layout, const StateDims& dims, HeadRange heads,
                        std::span<const std::byte> recurrent, std::span<const std::byte> conv) {
-  const size_t keys = size_t{dims.heads} * dims.key_dim;
+  const size_t keys = size_t{dims.heads / dims.sharing} * dims.key_dim;
+  const HeadRange key_heads = KeyHeads(dims, heads);
   std::string bytes;
   AppendRecurrent(layout, dims, heads, recurrent, &bytes);
-  AppendConv(layout, dims, heads, dims.key_dim, 0, conv, &bytes);
-  AppendConv(layout, dims, heads, dims.key_dim, keys, conv, &bytes);
+  AppendConv(layout, dims, key_heads, dims.key_dim, 0, conv, &bytes);
+  AppendConv(layout, dims, key_heads, dims.key_dim, keys, conv, &bytes);
   AppendConv(layout, dims, heads, dims.value_dim, 2 * keys, conv, &bytes);
   return bytes;
 }

@@ -2,7 +2,8 @@
 // bits, the layout and the ranges asked for, of nothing else.
 //
 // With H heads, K and V the head dimensions, A the activation dtype, N a model layer index. A head
-// range [b, e) replaces H by e - b.
+// range [b, e) replaces H by e - b. Where G heads of values share a head of q and k, H counts those
+// of values; q and k have H / G, and of a range those that its heads of values use.
 //
 // "canonical": as stored.
 //   layers.N.recurrent_state   F32 [H, V, K]
@@ -57,14 +58,16 @@ struct TensorShape {
 
 // What the shapes of a state's parts say of the model.
 struct StateDims {
-  uint32_t heads = 0;
+  uint32_t heads = 0;    // of values
+  uint32_t sharing = 1;  // of them that share a head of q and k
   uint32_t key_dim = 0;
   uint32_t value_dim = 0;
   uint32_t conv_rows = 0;
   PartDType conv_dtype = PartDType::kF32;
 };
 
-// recurrent: [H, V, K] fp32; conv: [H*K + H*K + H*V, rows]. INTERNAL if they do not fit together.
+// recurrent: [H, V, K] fp32; conv: [H/G*K + H/G*K + H*V, rows]. INTERNAL if they do not fit
+// together.
 absl::StatusOr<StateDims> DeriveStateDims(const PartHeader& recurrent, const PartHeader& conv);
 
 struct HeadRange {

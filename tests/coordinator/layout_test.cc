@@ -106,6 +106,49 @@ TEST(Layout, HeadRangesCutEveryTensor) {
   EXPECT_EQ(Values<uint16_t>(Piece(bytes, shapes, 3)).back(), 10 * (Conv().shape[0] - 1) + 3);
 }
 
+// Two heads of values share each head of q and k.
+TEST(Layout, GroupedValuesHaveFewerHeadsOfKeys) {
+  PartHeader recurrent = Recurrent(), conv = Conv();
+  recurrent.shape = {4, kV, kK, 1};
+  conv.shape = {2 * kK + 2 * kK + 4 * kV, 3, 1, 1};
+  const auto dims = DeriveStateDims(recurrent, conv);
+  ASSERT_TRUE(dims.ok()) << dims.status();
+  EXPECT_EQ(dims->heads, 4u);
+  EXPECT_EQ(dims->sharing, 2u);
+  std::vector<std::byte> states(4 * kV * kK * sizeof(float));
+  std::vector<std::byte> tails;
+  for (uint16_t channel = 0; channel < conv.shape[0]; ++channel) {
+    const uint16_t row[3] = {channel, channel, channel};
+    const auto* raw = reinterpret_cast<const std::byte*>(row);
+    tails.insert(tails.end(), raw, raw + sizeof(row));
+  }
+  const auto first_channels = [&](TensorLayout layout, HeadRange heads) {
+    const auto shapes = LayerShapes(layout, 0, *dims, heads);
+    const std::string bytes = LayerBytes(layout, *dims, heads, states, tails);
+    std::vector<uint16_t> first;
+    size_t total = shapes[0].ByteCount();
+    for (size_t i = 1; i < 4; ++i) {
+      first.push_back(Values<uint16_t>(Piece(bytes, shapes, i))[layout == TensorLayout::kFla]);
+      total += shapes[i].ByteCount();
+    }
+    EXPECT_EQ(total, bytes.size());
+    return first;
+  };
+  for (const TensorLayout layout : {TensorLayout::kCanonical, TensorLayout::kFla}) {
+    EXPECT_EQ(first_channels(layout, {0, 4}), (std::vector<uint16_t>{0, 2 * kK, 4 * kK}));
+    EXPECT_EQ(first_channels(layout, {2, 4}), (std::vector<uint16_t>{kK, 3 * kK, 4 * kK + 2 * kV}));
+    EXPECT_EQ(first_channels(layout, {1, 3}), (std::vector<uint16_t>{0, 2 * kK, 4 * kK + kV}));
+  }
+  const auto all = LayerShapes(TensorLayout::kCanonical, 0, *dims, {0, 4});
+  EXPECT_EQ(all[0].shape, (std::vector<uint64_t>{4, kV, kK}));
+  EXPECT_EQ(all[1].shape, (std::vector<uint64_t>{2, kK, 3}));
+  EXPECT_EQ(all[3].shape, (std::vector<uint64_t>{4, kV, 3}));
+  const auto across = LayerShapes(TensorLayout::kFla, 0, *dims, {1, 3});
+  EXPECT_EQ(across[2].shape, (std::vector<uint64_t>{1, 2 * kK, 4}));
+  conv.shape[0] = 3 * 2 * kK + 4 * kV;  // 3 heads of keys, 4 of values
+  EXPECT_FALSE(DeriveStateDims(recurrent, conv).ok());
+}
+
 TEST(Layout, FlaTransposesAndPadsTheConvolution) {
   const StateDims dims = *DeriveStateDims(Recurrent(), Conv());
   const auto shapes = LayerShapes(TensorLayout::kFla, 0, dims, {1, 2});
