@@ -43,7 +43,9 @@ fi
 run_tests() {
   local test links='*'
   # Links between cards are run_two_gpus.sh's.
-  if (($(nvidia-smi -L | wc -l) < 2)); then links='NcclLinkTest.*'; fi
+  if (($(nvidia-smi -L | wc -l) < 2)) || [[ ${CUDA_VISIBLE_DEVICES:-} =~ ^[0-9]+$ ]]; then
+    links='NcclLinkTest.*'
+  fi
   for test in "$work"/bin/gpu_*_test; do
     # The tests' own search path is the machine's that built them.
     check tests 100 "$(basename "$test")" \
