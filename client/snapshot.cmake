@@ -5,6 +5,7 @@ add_library(deltafill_snapshot_tree STATIC
   snapshot/file_order.cc
   snapshot/git_tree.cc
   snapshot/ignore_rules.cc
+  snapshot/order_choice.cc
   snapshot/rendering.cc
   snapshot/source_tree.cc
   snapshot/text_filter.cc

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/snapshot/file_order.h"
+#include "client/snapshot/order_choice.h"
 #include "client/snapshot/rendering.h"
 #include "statestore/sha256.h"
 
@@ -14,8 +14,6 @@ namespace {
 
 constexpr size_t kHashBytes = 16;
 constexpr double kLearningRate = 1.0 / 32;  // of one observed update
-// An order is proposed if it pays for itself within so many updates.
-constexpr double kUpdatesToPay = 20;
 
 using KeptByPath = std::map<std::string_view, const KeptSegment*>;
 
@@ -47,18 +45,6 @@ absl::StatusOr<std::vector<ComposedSegment>> TokenizeFiles(const SourceTree& tre
   return segments;
 }
 
-std::vector<uint64_t> LengthsOf(std::span<const ComposedSegment> segments) {
-  std::vector<uint64_t> lengths;
-  for (const ComposedSegment& segment : segments) lengths.push_back(segment.kept.tokens);
-  return lengths;
-}
-
-std::vector<double> KeptRates(std::span<const ComposedSegment> segments) {
-  std::vector<double> rates;
-  for (const ComposedSegment& segment : segments) rates.push_back(segment.kept.change_rate);
-  return rates;
-}
-
 // As kept, then what is new; segments ascend by path.
 std::vector<uint32_t> KeptOrder(std::span<const ComposedSegment> segments,
                                 std::span<const KeptSegment> kept) {
@@ -74,38 +60,6 @@ std::vector<uint32_t> KeptOrder(std::span<const ComposedSegment> segments,
     by_path.erase(found);
   }
   for (const auto& [path, number] : by_path) order.push_back(number);
-  return order;
-}
-
-absl::StatusOr<std::vector<ChangeSet>> ReadChanges(const SourceTree& tree) {
-  std::vector<ChangeSet> none;
-  if (tree.git == nullptr) return none;
-  absl::StatusOr<std::vector<std::vector<std::string>>> history = tree.git->ChangeHistory();
-  if (!history.ok()) return history.status();
-  std::vector<std::string> paths;
-  for (const SourceFile& file : tree.files) paths.push_back(file.path);
-  for (std::vector<std::string>& change : *history) {
-    for (std::string& path : change) path = QuotePath(path);
-  }
-  return ReadHistory(*history, paths);
-}
-
-// Order and rates from history; by rate, or by path, where there is none.
-absl::StatusOr<std::vector<uint32_t>> HistoryOrder(const SourceTree& tree, bool has_kept,
-                                                   std::vector<ComposedSegment>* segments) {
-  absl::StatusOr<std::vector<ChangeSet>> changes = ReadChanges(tree);
-  if (!changes.ok()) return changes.status();
-  const std::vector<uint64_t> lengths = LengthsOf(*segments);
-  if (changes->empty()) {
-    const std::vector<double> equal(segments->size(), 0.0);
-    return OrderByRate(lengths, has_kept ? KeptRates(*segments) : equal);
-  }
-  std::vector<uint32_t> order = OrderByChange(lengths, *changes);
-  const ChangeRates rates = RatesOf(order, *changes);
-  for (size_t i = 0; i < segments->size(); ++i) {
-    (*segments)[i].kept.change_rate = rates.change[i];
-    (*segments)[i].kept.first_change = rates.first[i];
-  }
   return order;
 }
 
@@ -154,17 +108,6 @@ void Learn(const KeptByPath& kept, ComposedSnapshot* snapshot) {
   }
 }
 
-void ProposeOrder(ComposedSnapshot* snapshot) {
-  const std::vector<uint64_t> lengths = LengthsOf(snapshot->segments);
-  const std::vector<double> rates = KeptRates(snapshot->segments);
-  std::vector<uint32_t> as_it_is(lengths.size());
-  for (size_t i = 0; i < as_it_is.size(); ++i) as_it_is[i] = static_cast<uint32_t>(i);
-  const double saved = ExpectedRecompute(as_it_is, lengths, rates) -
-                       ExpectedRecompute(OrderByRate(lengths, rates), lengths, rates);
-  if (saved * kUpdatesToPay <= static_cast<double>(snapshot->tokens)) return;
-  snapshot->proposal = OrderProposal{saved, snapshot->tokens};
-}
-
 }  // namespace
 
 absl::StatusOr<ComposedSnapshot> ComposeSnapshot(const SourceTree& tree, const Tokenize& tokenize,
@@ -181,7 +124,7 @@ absl::StatusOr<ComposedSnapshot> ComposeSnapshot(const SourceTree& tree, const T
   if (order_source == OrderSource::kKept) {
     order = KeptOrder(*segments, kept);
   } else {
-    absl::StatusOr<std::vector<uint32_t>> made = HistoryOrder(tree, !kept.empty(), &*segments);
+    absl::StatusOr<std::vector<uint32_t>> made = OrderByHistory(tree, !kept.empty(), &*segments);
     if (!made.ok()) return made.status();
     order = *std::move(made);
   }
@@ -194,7 +137,9 @@ absl::StatusOr<ComposedSnapshot> ComposeSnapshot(const SourceTree& tree, const T
   }
   if (learn || !kept.empty()) FindChanges(kept, by_path, &snapshot);
   if (learn) Learn(by_path, &snapshot);
-  if (learn && order_source == OrderSource::kKept) ProposeOrder(&snapshot);
+  if (learn && order_source == OrderSource::kKept && snapshot.changed_files > 0) {
+    if (absl::Status status = ProposeOrder(tree, order, &snapshot); !status.ok()) return status;
+  }
   return snapshot;
 }
 

@@ -33,9 +33,10 @@ struct ComposedSegment {
   std::vector<uint32_t> tokens;
 };
 
-// An order that would recompute less, with what an update is expected to recompute in it.
+// The order that kHistory would make now pays for itself soon: looked for when an update recomputes
+// much.
 struct OrderProposal {
-  double tokens_saved = 0.0;  // an update
+  double tokens_saved = 0.0;  // expected, an update
   uint64_t tokens_once = 0;   // what changing the order recomputes
 };
 

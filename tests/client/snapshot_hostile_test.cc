@@ -71,7 +71,7 @@ TEST_F(SnapshotHostileTest, PathsThatLeaveTheTreeAreRefused) {
   absl::StatusOr<OpenFile> tree = OpenTree(folder_.string());
   ASSERT_TRUE(tree.ok());
   Write("a.txt", "a");
-  for (const std::string path :
+  for (const std::string& path :
        {"../" + outside_.filename().string() + "/secret.txt", (outside_ / "secret.txt").string(),
         std::string("./a.txt"), std::string("a.txt/"), std::string(""), std::string("x\0y", 3)}) {
     EXPECT_NE(ReadBeneath(*tree, path, 100).left_out, "") << path;
