@@ -156,14 +156,22 @@ void AddSnapshotPut(CLI::App* verb, SnapshotPutOptions* options) {
                    "Write the tokens here: uint32 little-endian");
 }
 
+constexpr char kVersionHelp[] =
+    "NAME, or NAME@REVISION: a commit's first 7 or more digits, a branch or a tag";
+
 void AddSnapshotAsk(CLI::App* snapshot, Chosen* chosen) {
   CLI::App* verb = nullptr;
   auto* ask = AddVerb(snapshot, "ask", "Answer a question about a snapshot", &RunSnapshotAsk,
                       chosen, &verb);
   AddServer(verb, &ask->server);
-  verb->add_option("name", ask->name, "NAME or NAME@COMMIT")->required();
+  verb->add_option("name", ask->name, kVersionHelp)->required();
   verb->add_option("question", ask->question, "What to ask")->required();
-  verb->add_flag("--raw", ask->raw, "Send the question as it is, without Question: and Answer:");
+  auto* raw = verb->add_flag("--raw", ask->raw,
+                             "Send the question as it is, without Question: and Answer:");
+  verb->add_option("--template", ask->template_file,
+                   "File with the text around {question}, special tokens as the tokenizer spells "
+                   "them; the model's chat template is not read")
+      ->excludes(raw);
   verb->add_option("--max-tokens", ask->max_tokens, "At most so many")->capture_default_str();
   verb->add_option("--temperature", ask->temperature, "0: greedy")->capture_default_str();
   verb->add_option("--top-p", ask->top_p, "Nucleus sampling, (0, 1]")->capture_default_str();
@@ -191,14 +199,14 @@ void AddSnapshot(CLI::App* app, Chosen* chosen) {
       ->capture_default_str();
   auto* show = AddVerb(snapshot, "show", "What a snapshot holds", &RunSnapshotShow, chosen, &verb);
   AddServer(verb, &show->server);
-  verb->add_option("name", show->name, "NAME or NAME@COMMIT")->required();
+  verb->add_option("name", show->name, kVersionHelp)->required();
   verb->add_flag("--files", show->files, "Each file with its tokens");
   auto* list = AddVerb(snapshot, "list", "The tenant's snapshots", &RunSnapshotList, chosen, &verb);
   AddServer(verb, &list->server);
   auto* forget = AddVerb(snapshot, "delete", "Forget a snapshot with its versions, or a version",
                          &RunSnapshotDelete, chosen, &verb);
   AddServer(verb, &forget->server);
-  verb->add_option("name", forget->name, "NAME or NAME@COMMIT")->required();
+  verb->add_option("name", forget->name, kVersionHelp)->required();
   AddSnapshotAsk(snapshot, chosen);
 }
 

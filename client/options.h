@@ -24,8 +24,9 @@ struct ServerOptions {
 // Where a prompt comes from; at most one is set. "-" is standard input.
 struct PromptOptions {
   std::string text_file;
-  std::string tokens_file;  // uint32 little-endian
-  std::string prompt;       // the text itself
+  std::string tokens_file;       // uint32 little-endian
+  std::string prompt;            // the text itself
+  std::vector<uint32_t> tokens;  // the ids themselves; not from the command line
 };
 
 struct PrefillOptions {
@@ -131,6 +132,7 @@ struct SnapshotAskOptions {
   std::string name;
   std::string question;
   bool raw = false;
+  std::string template_file;
   uint32_t max_tokens = 512;
   double temperature = 0;
   double top_p = 1;

@@ -50,6 +50,7 @@ absl::StatusOr<PromptContent> ReadTokens(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<PromptContent> ReadPrompt(const PromptOptions& options, bool or_standard_input) {
+  if (!options.tokens.empty()) return options.tokens;
   if (!options.tokens_file.empty()) return ReadTokens(options.tokens_file);
   if (!options.prompt.empty()) return PromptText{options.prompt};
   if (options.text_file.empty() && !or_standard_input) return std::vector<uint32_t>{};

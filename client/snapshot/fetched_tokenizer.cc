@@ -6,7 +6,8 @@
 
 namespace deltafill::client {
 
-absl::StatusOr<Tokenize> FetchedTokenizer::Fetch(SnapshotCalls& calls, const std::string& model) {
+absl::StatusOr<Tokenize> FetchedTokenizer::Fetch(SnapshotCalls& calls, const std::string& model,
+                                                 bool allow_special) {
   v1::TokenizerDescription description;
   if (absl::Status status = calls.GetTokenizer(model, &description); !status.ok()) return status;
   const bool same =
@@ -18,8 +19,8 @@ absl::StatusOr<Tokenize> FetchedTokenizer::Fetch(SnapshotCalls& calls, const std
     kind_ = std::move(*description.mutable_kind());
     file_ = std::move(*description.mutable_file());
   }
-  return Tokenize([tokenizer = tokenizer_](std::string_view text) {
-    return tokenizer->Encode(text, /*allow_special=*/false);
+  return Tokenize([tokenizer = tokenizer_, allow_special](std::string_view text) {
+    return tokenizer->Encode(text, allow_special);
   });
 }
 

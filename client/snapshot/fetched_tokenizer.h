@@ -19,8 +19,10 @@ namespace deltafill::client {
 // takes a while. Not thread-safe.
 class FetchedTokenizer {
  public:
-  // As GetTokenizer and NewTokenizer. What is returned outlives this.
-  absl::StatusOr<Tokenize> Fetch(SnapshotCalls& calls, const std::string& model);
+  // As GetTokenizer and NewTokenizer. What is returned outlives this, and yields special tokens
+  // only if they are allowed.
+  absl::StatusOr<Tokenize> Fetch(SnapshotCalls& calls, const std::string& model,
+                                 bool allow_special = false);
 
  private:
   std::string kind_;

@@ -25,6 +25,7 @@ using OwnedRepository = Owned<git_repository, git_repository_free>;
 using OwnedIndex = Owned<git_index, git_index_free>;
 using OwnedTree = Owned<git_tree, git_tree_free>;
 using OwnedCommit = Owned<git_commit, git_commit_free>;
+using OwnedObject = Owned<git_object, git_object_free>;
 using OwnedDiff = Owned<git_diff, git_diff_free>;
 using OwnedWalk = Owned<git_revwalk, git_revwalk_free>;
 
@@ -124,6 +125,20 @@ std::string GitTree::HeadCommit() const {
   git_oid id;
   const int failed = git_reference_name_to_id(&id, handles_->repository.get(), "HEAD");
   return failed == 0 ? Hex(id) : std::string();
+}
+
+absl::StatusOr<std::string> GitTree::CommitOf(const std::string& revision) const {
+  git_object *found = nullptr, *peeled = nullptr;
+  if (git_revparse_single(&found, handles_->repository.get(), revision.c_str()) != 0) {
+    found = nullptr;
+  }
+  const OwnedObject object(found);
+  if (object == nullptr || git_object_peel(&peeled, object.get(), GIT_OBJECT_COMMIT) != 0) {
+    return absl::NotFoundError(absl::StrCat("git knows no commit of that name in ",
+                                            git_repository_workdir(handles_->repository.get())));
+  }
+  const OwnedObject commit(peeled);
+  return Hex(*git_object_id(commit.get()));
 }
 
 std::string GitTree::BlobId(std::string_view contents) {

@@ -37,6 +37,9 @@ class GitTree {
 
   // 40 or 64 hexadecimal digits; "" if there is no commit yet.
   std::string HeadCommit() const;
+  // The commit that a branch, tag or other revision (git's words) means. NOT_FOUND if there is none
+  // or it means no commit.
+  absl::StatusOr<std::string> CommitOf(const std::string& revision) const;
   // The blobs of HEAD's tree beneath the directory: path to object id.
   absl::StatusOr<std::map<std::string, std::string>> HeadBlobs() const;
   // The object id that contents would have as a blob.

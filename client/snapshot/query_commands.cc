@@ -1,4 +1,4 @@
-// snapshot show, list, delete, ask.
+// snapshot show, list, delete.
 #include <cstdio>
 
 #include "absl/strings/escaping.h"
@@ -6,6 +6,7 @@
 #include "client/messages.h"
 #include "client/snapshot/remembered_directory.h"
 #include "client/snapshot/snapshot_calls.h"
+#include "client/snapshot/version_name.h"
 
 namespace deltafill::client {
 namespace {
@@ -84,8 +85,10 @@ void PrintShown(const v1::SnapshotDescription& snapshot, bool files) {
 
 int RunSnapshotShow(const SnapshotOptions& options) {
   SnapshotCalls calls(options.server);
+  const absl::StatusOr<std::string> name = FindVersion(calls, options.server, options.name);
+  if (!name.ok()) return calls.Fail(name.status());
   v1::SnapshotDescription snapshot;
-  const absl::Status status = calls.Get(options.name, true, &snapshot);
+  const absl::Status status = calls.Get(*name, true, &snapshot);
   if (!status.ok()) return calls.Fail(status);
   if (options.server.json) {
     PrintJson(ShowJson(snapshot));
@@ -118,8 +121,10 @@ int RunSnapshotList(const SnapshotListOptions& options) {
 
 int RunSnapshotDelete(const SnapshotOptions& options) {
   SnapshotCalls calls(options.server);
+  const absl::StatusOr<std::string> name = FindVersion(calls, options.server, options.name);
+  if (!name.ok()) return calls.Fail(name.status());
   v1::DeleteSnapshotResponse response;
-  const absl::Status status = calls.Delete(options.name, &response);
+  const absl::Status status = calls.Delete(*name, &response);
   if (!status.ok()) return calls.Fail(status);
   if (options.name.find('@') == std::string::npos) Forget(options.server, options.name);
   if (options.server.json) {
@@ -130,30 +135,6 @@ int RunSnapshotDelete(const SnapshotOptions& options) {
                 Wide(response.removed_states()));
   }
   return 0;
-}
-
-int RunSnapshotAsk(const SnapshotAskOptions& options) {
-  DecodeOptions decode;
-  {
-    SnapshotCalls calls(options.server);
-    v1::SnapshotDescription snapshot;
-    const absl::Status status = calls.Get(options.name, false, &snapshot);
-    if (!status.ok()) return calls.Fail(status);
-    if (!snapshot.damage().empty()) {
-      return calls.Fail(absl::FailedPreconditionError(snapshot.name() + ": " + snapshot.damage() +
-                                                      "; an update makes it again"));
-    }
-    decode.state = snapshot.state();
-    decode.model = snapshot.summary().model();
-  }
-  decode.server = options.server;
-  decode.prompt.prompt =
-      options.raw ? options.question : "Question: " + options.question + "\nAnswer: ";
-  decode.max_tokens = options.max_tokens;
-  decode.temperature = options.temperature;
-  decode.top_p = options.top_p;
-  decode.seed = options.seed;
-  return RunDecode(decode);
 }
 
 }  // namespace deltafill::client
