@@ -8,7 +8,7 @@ A REPOSITORY is a git directory; it is only read. For each, with the `tiny` mode
   history    `snapshot create` before the first of the commits, then `snapshot update` after each
   hindsight  the same with the order that the replayed commits themselves suggest: about the best
              that any fixed order could do
-Prints a Markdown table.
+Prints a Markdown table and what it says. snapshot_orders.py compares more orders without computing.
 """
 import argparse
 import os
@@ -101,6 +101,17 @@ def replay_repository(client, source, count, folder):
     print(f"| {name} | {report['files']} | {report['tokens']:,} | {scratch / 1e6:.1f} "
           f"| {path / 1e6:.1f} ({scratch / path:.1f} x) | **{ours / 1e6:.1f} ({scratch / ours:.1f} x)** "
           f"| {hindsight / 1e6:.1f} ({scratch / hindsight:.1f} x) | {seconds / updates:.2f} |", flush=True)
+    return name, scratch / ours
+
+
+def conclude(gains, commits):
+    reached = [name for name, gain in gains if gain >= 10]
+    print(f"\nTokens that {commits} updates recompute, one after each commit; the x say how many times fewer than "
+          "from scratch. History and\nhindsight order ran for real, as the workers counted. Path order is counted "
+          "from the same texts as if every block's end had a\ncheckpoint, which favours it. Hindsight is the order "
+          "that the replayed commits themselves suggest: what knowing the future gives.\n"
+          f"The goal was 10 x fewer than from scratch; history order reaches it on {', '.join(reached) or 'none'}. "
+          "Token counts do not depend on what else\nthe machine does; seconds do.")
 
 
 def main():
@@ -111,12 +122,15 @@ def main():
     print("| repository | files | tokens | from scratch, M | path order, M | history order, M "
           "| hindsight order, M | seconds an update |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
+    gains = []
     for repository in arguments.repositories:
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             os.environ["DELTAFILL_STATE_DIR"] = str(folder / "state")
             with service.Service(folder / "service", workers=1) as client:
-                replay_repository(client, repository.resolve(), arguments.commits, folder)
+                gains.append(replay_repository(client, repository.resolve(), arguments.commits,
+                                               folder))
+    conclude(gains, arguments.commits)
 
 
 if __name__ == "__main__":
