@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """A whole service with random weights: a long prompt cold, resumed with 1,000 tokens more, decoded.
 
-Usage: DELTAFILL_BIN=... [DELTAFILL_TEST_DEVICE=cuda] service_bench.py PRESET TOKENS WORKERSxRANGE...
+Usage: DELTAFILL_BIN=... [DELTAFILL_TEST_DEVICE=cuda] [DELTAFILL_AT_ONCE=16] service_bench.py PRESET TOKENS
+WORKERSxRANGE...
 One service for each WORKERSxRANGE (workers, and --range-tokens-max). Prints a Markdown table on
 standard output and the services' own lines about memory and loading on standard error.
 """
+import concurrent.futures
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -18,7 +21,8 @@ import service  # noqa: E402
 
 MORE = 1000
 DECODED = (64, 576)
-AT_ONCE = 16
+# Decodings; of hybrids each holds the latents of all tokens, in the worker's --latent-budget.
+AT_ONCE = int(os.environ.get("DELTAFILL_AT_ONCE", "16"))
 
 
 class DeviceMemory:
@@ -63,12 +67,9 @@ def decode_rate_at_once(client, state):
         client.decode("--state", state, "--max-tokens", DECODED[1], "--ignore-eos", "--temperature",
                       1, "--seed", number)
 
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(AT_ONCE)]
     started = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as threads:
+        list(threads.map(call, range(AT_ONCE)))  # raises what a call raised
     return AT_ONCE * DECODED[1] / (time.monotonic() - started)
 
 
