@@ -22,9 +22,11 @@ TaskSeconds RecurrentTask(const WorkerCosts& costs, const TokenRange& range) {
 
 TaskSeconds AttentionTask(const AttentionCosts& costs, const TokenRange& range) {
   const double tokens = static_cast<double>(range.token_count);
-  const double pairs = tokens * (static_cast<double>(range.first_token) + tokens / 2);
+  const double before = static_cast<double>(range.first_token);
+  const double keys_s = (before + tokens) * costs.key_s;
+  const double pairs_s = tokens * (before + tokens / 2) * costs.pair_s;
   const double projections_s = costs.fixed_s + tokens * costs.token_s;
-  return {projections_s + pairs * costs.pair_s, costs.handover_fraction * projections_s};
+  return {projections_s + keys_s + pairs_s, costs.handover_fraction * projections_s};
 }
 
 }  // namespace

@@ -13,14 +13,15 @@
 namespace deltafill::coordinator {
 
 // Layers of attention, as measured by a worker: a range of n tokens after p others takes
-// fixed_s + n * token_s + n * (p + n / 2) * pair_s. They hand on as soon as the range's own latents
-// are made and those before have come.
+// fixed_s + n * token_s + (p + n) * key_s + n * (p + n / 2) * pair_s. They hand on as soon as the
+// range's own latents are made and those before have come.
 struct AttentionCosts {
   double fixed_s = 0.0;
   double token_s = 0.0;
   double pair_s = 0.0;             // a query and a key
   double handover_fraction = 1.0;  // of fixed_s + n * token_s, after which its latents are made
   double row_exchange_s = 0.0;     // the latents of one token to another worker
+  double key_s = 0.0;              // a key that is seen, own and earlier: expanding its latents
 };
 
 // Measured by a worker at start: a range of n tokens takes layer_fixed_s + n * layer_token_s at a

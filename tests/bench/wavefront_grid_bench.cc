@@ -5,9 +5,9 @@
 //        wavefront_grid_bench given LAYERS ATTENTION_LAYERS COSTS TOKENS...
 // The first measures this machine's CPU, one thread, as a worker does at start. In the second:
 //   ATTENTION_LAYERS  comma-separated indices, or "-"
-//   COSTS             ten seconds and fractions, comma-separated: layer_fixed, layer_token,
+//   COSTS             eleven seconds and fractions, comma-separated: layer_fixed, layer_token,
 //                     range_fixed, handover_fraction, exchange; and of attention: fixed, token,
-//                     pair, handover_fraction, row_exchange
+//                     pair, handover_fraction, row_exchange, key
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -79,12 +79,16 @@ int Measure(const std::string& directory, const std::vector<uint64_t>& lengths) 
   }
   const worker::AttentionCosts& a = c->attention;
   const WorkerCosts costs{
-      c->layer_fixed_s, c->layer_token_s,
-      c->range_fixed_s, c->handover_fraction,
-      c->exchange_s,    {a.fixed_s, a.token_s, a.pair_s, a.handover_fraction, a.row_exchange_s}};
-  std::printf("costs %.3g,%.3g,%.3g,%.3g,%.3g,%.3g,%.3g,%.3g,%.3g,%.3g\n\n", costs.layer_fixed_s,
-              costs.layer_token_s, costs.range_fixed_s, costs.handover_fraction, costs.exchange_s,
-              a.fixed_s, a.token_s, a.pair_s, a.handover_fraction, a.row_exchange_s);
+      c->layer_fixed_s,
+      c->layer_token_s,
+      c->range_fixed_s,
+      c->handover_fraction,
+      c->exchange_s,
+      {a.fixed_s, a.token_s, a.pair_s, a.handover_fraction, a.row_exchange_s, a.key_s}};
+  std::printf("costs %.3g,%.3g,%.3g,%.3g,%.3g,%.3g,%.3g,%.3g,%.3g,%.3g,%.3g\n\n",
+              costs.layer_fixed_s, costs.layer_token_s, costs.range_fixed_s,
+              costs.handover_fraction, costs.exchange_s, a.fixed_s, a.token_s, a.pair_s,
+              a.handover_fraction, a.row_exchange_s, a.key_s);
   return Print(static_cast<uint32_t>(model.config().layers.size()),
                model.state_layout().latents.layers, costs, lengths);
 }
@@ -102,15 +106,15 @@ int Main(const std::vector<std::string>& arguments) {
   }
   if (!given) return Measure(arguments[0], lengths);
   const std::vector<double> c = Numbers(arguments[3]);
-  if (c.size() != 10) {
-    std::fprintf(stderr, "COSTS: %zu numbers, not 10\n", c.size());
+  if (c.size() != 11) {
+    std::fprintf(stderr, "COSTS: %zu numbers, not 11\n", c.size());
     return 2;
   }
   std::vector<uint32_t> attention;
   if (arguments[2] != "-") {
     for (double layer : Numbers(arguments[2])) attention.push_back(static_cast<uint32_t>(layer));
   }
-  const WorkerCosts costs{c[0], c[1], c[2], c[3], c[4], {c[5], c[6], c[7], c[8], c[9]}};
+  const WorkerCosts costs{c[0], c[1], c[2], c[3], c[4], {c[5], c[6], c[7], c[8], c[9], c[10]}};
   return Print(static_cast<uint32_t>(std::atoi(arguments[1].c_str())), attention, costs, lengths);
 }
 

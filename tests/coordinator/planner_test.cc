@@ -228,6 +228,23 @@ TEST(Grid, AttentionGrowsWithThePosition) {
   EXPECT_DOUBLE_EQ(times.busy_s, times.finish_s);
 }
 
+// Every range pays for each key that it sees, so that short ranges late in a prompt are dear.
+TEST(Grid, KeysAreExpandedOnceARange) {
+  WorkerSlot slot;
+  slot.costs.attention.key_s = 1.0;
+  const std::vector<uint32_t> attention{1};
+  const LayerStack layers(3, attention);
+  EXPECT_DOUBLE_EQ(RangeSeconds(slot.costs, {640, 64}, layers), 704.0);
+  const std::vector<TokenRange> halves = CutRanges(0, 1280, 640, 640);
+  const std::vector<TokenRange> blocks = CutRanges(0, 1280, 64, 64);
+  const auto seconds = [&](const std::vector<TokenRange>& ranges) {
+    const std::vector<uint32_t> placement(ranges.size(), 0);
+    return SimulateGrid(ranges, placement, {&slot, 1}, layers).finish_s;
+  };
+  EXPECT_DOUBLE_EQ(seconds(halves), 640.0 + 1280);
+  EXPECT_DOUBLE_EQ(seconds(blocks), 64.0 * 20 * 21 / 2);
+}
+
 // Latents leave before the attention, so that heavy layers run side by side.
 TEST(Grid, EarlyHandOverKeepsAttentionLayersParallel) {
   const std::vector<uint32_t> attention{3, 7};

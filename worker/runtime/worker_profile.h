@@ -13,13 +13,14 @@
 namespace deltafill::worker {
 
 // Seconds for a range of n tokens after p others at one layer of attention:
-// fixed_s + n * token_s + n * (p + n / 2) * pair_s.
+// fixed_s + n * token_s + (p + n) * key_s + n * (p + n / 2) * pair_s.
 struct AttentionCosts {
   double fixed_s = 0;
   double token_s = 0;
   double pair_s = 0;             // a query and a key
   double handover_fraction = 0;  // of fixed_s + n * token_s, after which the latents are made
   double row_exchange_s = 0;     // the latents of one token to a neighbour
+  double key_s = 0;              // a key that is seen, own and earlier: expanding its latents
 };
 
 // Seconds for a range of n tokens at one layer: layer_fixed_s + n * layer_token_s.
