@@ -106,9 +106,12 @@ class RangeTimer {
         state_(state),
         latents_(&model.backend(), &model.state_layout().latents) {}
 
-  absl::StatusOr<RangeTimes> Quickest(int tries, int64_t token_count, int64_t first_token = 0) {
+  // Of so many tries, or of those that begin before `budget_s` is over.
+  absl::StatusOr<RangeTimes> Quickest(int tries, double budget_s, int64_t token_count,
+                                      int64_t first_token = 0) {
+    const auto start = Clock::now();
     DELTAFILL_TRY_ASSIGN(best, Run(token_count, first_token));
-    for (int i = 1; i < tries; ++i) {
+    for (int i = 1; i < tries && Seconds(Clock::now() - start) < budget_s; ++i) {
       DELTAFILL_TRY_ASSIGN(next, Run(token_count, first_token));
       if (next.total_s < best.total_s) best = next;
     }
@@ -140,8 +143,10 @@ class RangeTimer {
   LatentCache latents_;
 };
 
-// The longest range of a power of two blocks whose tries take about half the budget.
-int64_t ManyTokens(double block_s, int64_t rows_max, double budget_s) {
+// Of the range that is compared with one block. A device takes no longer for more rows until it is
+// busy, so that it is asked for all of them; a host for what its tries have time for.
+int64_t ManyTokens(double block_s, int64_t rows_max, bool on_device, double budget_s) {
+  if (on_device) return rows_max / kBlockTokenCount * kBlockTokenCount;
   int64_t tokens = kBlockTokenCount;
   const double limit = budget_s / (2 * kManyTries) * static_cast<double>(kBlockTokenCount);
   while (2 * tokens <= rows_max && block_s * static_cast<double>(2 * tokens) < limit) tokens *= 2;
@@ -282,12 +287,13 @@ absl::StatusOr<CostConstants> MeasureCosts(Model& model, BoundaryExchange& excha
   RangeTimes one_block = first;
   RangeTimes many = first;
   int64_t many_tokens = block;
-  if (first.total_s < options.budget_s / 4) {
-    DELTAFILL_TRY_ASSIGN(quickest, timer.Quickest(kBlockTries, block));
+  const double tries_s = options.budget_s / 2;
+  if (on_device || first.total_s < options.budget_s / 4) {
+    DELTAFILL_TRY_ASSIGN(quickest, timer.Quickest(kBlockTries, tries_s, block));
     one_block = many = quickest;
-    many_tokens = ManyTokens(quickest.total_s, rows_max, options.budget_s);
+    many_tokens = ManyTokens(quickest.total_s, rows_max, on_device, options.budget_s);
     if (many_tokens > block) {
-      DELTAFILL_TRY_ASSIGN(longest, timer.Quickest(kManyTries, many_tokens));
+      DELTAFILL_TRY_ASSIGN(longest, timer.Quickest(kManyTries, tries_s, many_tokens));
       many = longest;
     }
   }
@@ -308,8 +314,8 @@ absl::StatusOr<CostConstants> MeasureCosts(Model& model, BoundaryExchange& excha
   if (latents.layers.empty()) return costs;
   AttentionTimes times{one_block.attention, many.attention, {}, {}};
   if (many_tokens > block) {
-    DELTAFILL_TRY_ASSIGN(later_block, timer.Quickest(kBlockTries, block, many_tokens));
-    DELTAFILL_TRY_ASSIGN(later_many, timer.Quickest(kManyTries, many_tokens, many_tokens));
+    DELTAFILL_TRY_ASSIGN(later_block, timer.Quickest(kBlockTries, tries_s, block, many_tokens));
+    DELTAFILL_TRY_ASSIGN(later_many, timer.Quickest(kManyTries, tries_s, many_tokens, many_tokens));
     times.later_block = later_block.attention;
     times.later_many = later_many.attention;
   }
