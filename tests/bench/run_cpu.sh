@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the CPU benchmarks of a release build on a quiet machine and keeps their tables in
 # tests/bench/results. TORCH_PYTHON names a python with torch for the comparison with PyTorch;
-# REPLAY_REPOSITORIES are git directories whose history is replayed into snapshots.
+# REPLAY_REPOSITORIES are git directories whose history is replayed into snapshots, and orders of whose
+# files are compared; ORDER_REPOSITORIES (DIRECTORY or DIRECTORY:FOLDER) are compared only.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -38,5 +39,9 @@ if [[ -n ${REPLAY_REPOSITORIES:-} ]]; then
   # Git directories of public repositories; only read.
   read -ra repositories <<<"$REPLAY_REPOSITORIES"
   record snapshot-replay.md "The last 50 commits of public repositories, replayed into snapshots" \
-    python3 tests/bench/snapshot_replay.py "${repositories[@]}"
+    python3 tests/bench/snapshot_replay.py --one-layer "${repositories[@]}"
+  read -ra others <<<"${ORDER_REPOSITORIES:-}"
+  record snapshot-orders.md "Orders of a snapshot's files, counted over histories" \
+    python3 tests/bench/snapshot_orders.py "$build/bin/file_order_bench" \
+    "${repositories[@]}" "${others[@]}"
 fi
