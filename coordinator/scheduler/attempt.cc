@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/scheduler/latents.h"
 #include "coordinator/scheduler/scheduler.h"
 
 namespace deltafill::coordinator {
@@ -17,7 +18,8 @@ std::vector<WorkerNumber> Scheduler::UsableWorkers(const PromptState& prompt) co
   std::vector<WorkerNumber> usable;
   for (const auto& [number, worker] : workers_) {
     if (!worker.draining && worker.profile.model.fingerprint == prompt.fingerprint &&
-        worker.profile.model.numerics == prompt.numerics) {
+        worker.profile.model.numerics == prompt.numerics &&
+        LatentTokens(prompt) <= worker.profile.latent_tokens_max) {
       usable.push_back(number);
     }
   }
@@ -100,6 +102,7 @@ void Scheduler::LayOut(PromptState& prompt, const PrefillPlan& plan,
   prefill.spans = plan.ranges;
   prefill.placement.clear();
   for (uint32_t slot : plan.placement) prefill.placement.push_back(workers[slot]);
+  prefill.placed = {prefill.placement.begin(), prefill.placement.end()};
   prefill.ranges.assign(plan.ranges.size(), RangeState());
   prefill.involved.clear();
   prefill.holds.clear();

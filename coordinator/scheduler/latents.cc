@@ -4,6 +4,9 @@
 // put once a prompt, by whatever range contains their end, and are kept from attempt to attempt:
 // the bits are the same in every one. Their leases are renewed here as long as the prompt runs and
 // then go to the observer, which may have boundaries with them still to publish.
+//
+// Workers have room for the latents of so many tokens. A prompt starts once every worker that could
+// ever hold its latents has room for them, so that prompts never wait for each other in a circle.
 #include "coordinator/scheduler/latents.h"
 
 #include <algorithm>
@@ -13,6 +16,21 @@
 #include "coordinator/scheduler/scheduler.h"
 
 namespace deltafill::coordinator {
+
+uint64_t LatentTokens(const PromptState& prompt) {
+  if (!prompt.has_latents) return 0;
+  uint64_t tokens = 0;
+  if (prompt.prefill != nullptr) {
+    tokens = prompt.prefill->work.tokens->size();
+  } else if (prompt.single->decode != nullptr) {
+    const DecodeWork& work = *prompt.single->decode;
+    tokens = work.start.boundary + work.tokens.size() +
+             std::min<uint64_t>(work.max_tokens, kLatentPieceTokens);
+  } else {
+    tokens = prompt.single->exported->start.boundary + prompt.single->exported->tokens.size();
+  }
+  return (tokens + kLatentPieceTokens - 1) / kLatentPieceTokens * kLatentPieceTokens;
+}
 
 std::vector<PartReceipt> PiecesBefore(const PrefillState& prefill, uint64_t boundary) {
   const StartState& start = prefill.work.start;
@@ -41,6 +59,34 @@ bool HasPieces(const PrefillState& prefill, uint64_t boundary) {
     if (prefill.pieces.count(end) == 0) return false;
   }
   return true;
+}
+
+// What prompts that have started leave of a worker's room. A worker gives it back a little later
+// than it is counted free here, and has new prompts wait for that.
+bool Scheduler::HasLatentRoom(const WorkerState& worker, uint64_t tokens) const {
+  if (tokens == 0) return true;
+  uint64_t left = worker.profile.latent_tokens_max;
+  const auto take = [&](const PromptState& prompt) {
+    left -= std::min(left, LatentTokens(prompt));
+  };
+  for (PromptNumber number : turns_) {
+    const PromptState& prompt = prompts_.at(number);
+    if (prompt.prefill->placed.count(worker.profile.number) > 0) take(prompt);
+  }
+  for (PromptNumber number : worker.single_work) take(prompts_.at(number));
+  return tokens <= left;
+}
+
+// A prefill may use every worker, anything else uses one.
+bool Scheduler::ShortOfRoom(const PromptState& prompt) const {
+  const uint64_t tokens = LatentTokens(prompt);
+  if (tokens == 0) return false;
+  const std::vector<WorkerNumber> usable = UsableWorkers(prompt);
+  const auto with_room = std::count_if(usable.begin(), usable.end(), [&](WorkerNumber number) {
+    return HasLatentRoom(workers_.at(number), tokens);
+  });
+  return prompt.prefill != nullptr ? with_room < std::ssize(usable)
+                                   : with_room == 0 && !usable.empty();
 }
 
 void Scheduler::AddLatents(PrefillState& prefill, WorkerNumber worker, RangeOrder& order) {

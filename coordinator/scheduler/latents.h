@@ -23,6 +23,10 @@ bool HasPieces(const PrefillState& prefill, uint64_t boundary);
 // stored.
 bool LacksPiece(const PrefillState& prefill, uint64_t end);
 
+// Tokens that a prompt's latents take at each worker that it runs on, in whole pages; 0: the model
+// has none. A decoding counts with one page to grow into.
+uint64_t LatentTokens(const PromptState& prompt);
+
 // The first end of a whole piece after a token.
 constexpr uint64_t NextPieceEnd(uint64_t token) {
   return (token / kLatentPieceTokens + 1) * kLatentPieceTokens;

@@ -4,6 +4,7 @@
 #define DELTAFILL_COORDINATOR_SCHEDULER_ORDERS_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <variant>
@@ -33,6 +34,8 @@ struct WorkerProfile {
   ServedModel model;
   WorkerCosts costs;
   uint64_t range_tokens_max = 0;
+  // That its latents have room for, those of all prompts together; models with attention layers.
+  uint64_t latent_tokens_max = std::numeric_limits<uint64_t>::max();
 };
 
 // The boundary state that work starts from.

@@ -91,7 +91,8 @@ class Scheduler {
   using Prompts = std::map<PromptNumber, PromptState>;
 
   // submission.cc
-  absl::Status Admit(const ModelFingerprint& fingerprint, const std::string& numerics) const;
+  // Sets prompt->has_latents.
+  absl::Status Admit(PromptState* prompt) const;
   PromptNumber Enqueue(PromptState prompt);
   void StartQueued();
   bool TryStart(PromptState& prompt);
@@ -122,6 +123,8 @@ class Scheduler {
   void AddProgress(PromptState& prompt, uint32_t range, uint32_t layers_done);
 
   // latents.cc
+  bool HasLatentRoom(const WorkerState& worker, uint64_t tokens) const;
+  bool ShortOfRoom(const PromptState& prompt) const;
   void AddLatents(PrefillState& prefill, WorkerNumber worker, RangeOrder& order);
   void TakeWaiting(PromptNumber number);
   void ForgetStart(PrefillState& prefill);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/latent_parts.h"
+#include "coordinator/scheduler/latents.h"
 #include "coordinator/scheduler/scheduler.h"
 
 namespace deltafill::coordinator {
@@ -22,6 +23,7 @@ bool Scheduler::StartSingleWork(PromptState& prompt) {
   for (WorkerNumber number : UsableWorkers(prompt)) {
     const WorkerState& worker = workers_.at(number);
     if (worker.single_work.size() >= options_.single_work_per_worker_max) continue;
+    if (!HasLatentRoom(worker, LatentTokens(prompt))) continue;
     double queued_s = 0.0;
     for (const GivenRange& given : worker.queue) queued_s += given.predicted_s;
     const std::pair<std::pair<size_t, double>, WorkerNumber> load{

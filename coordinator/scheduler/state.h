@@ -94,6 +94,7 @@ struct PrefillState {
   std::vector<TokenRange> spans;
   std::vector<WorkerNumber> placement;  // a range
   std::vector<RangeState> ranges;
+  std::set<WorkerNumber> placed;           // have ranges; their latents count at these workers
   std::set<WorkerNumber> involved;         // were given a range or named as the next
   std::map<WorkerNumber, uint64_t> holds;  // workers that keep latents: of so many tokens
   uint32_t next_range = 0;                 // the first that was not given yet
@@ -120,6 +121,7 @@ struct PromptState {
   std::shared_ptr<PromptObserver> observer;
   ModelFingerprint fingerprint;
   std::string numerics;
+  bool has_latents = false;    // the model has attention layers
   double wait_until_s = -1.0;  // < 0: not waiting
   uint32_t failures = 0;       // in a row without getting further
   double submitted_s = 0.0;

@@ -1,7 +1,11 @@
 // Admission: what is accepted, what waits, what starts.
+#include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/scheduler/latents.h"
 #include "coordinator/scheduler/scheduler.h"
 
 namespace deltafill::coordinator {
@@ -52,16 +56,27 @@ PromptState NewPrompt(const Work& work, std::shared_ptr<PromptObserver> observer
 
 }  // namespace
 
-absl::Status Scheduler::Admit(const ModelFingerprint& fingerprint,
-                              const std::string& numerics) const {
-  bool served = false;
+absl::Status Scheduler::Admit(PromptState* prompt) const {
+  const WorkerState* serving = nullptr;
+  uint64_t latent_tokens_max = 0;
   for (const auto& [number, worker] : workers_) {
-    served |= !worker.draining && worker.profile.model.fingerprint == fingerprint &&
-              worker.profile.model.numerics == numerics;
+    if (worker.draining || worker.profile.model.fingerprint != prompt->fingerprint ||
+        worker.profile.model.numerics != prompt->numerics) {
+      continue;
+    }
+    serving = &worker;
+    latent_tokens_max = std::max(latent_tokens_max, worker.profile.latent_tokens_max);
   }
-  if (!served) {
-    return absl::UnavailableError(absl::StrCat(
-        "no worker serves model ", fingerprint.ToHex().substr(0, 12), " with numerics ", numerics));
+  if (serving == nullptr) {
+    return absl::UnavailableError(absl::StrCat("no worker serves model ",
+                                               prompt->fingerprint.ToHex().substr(0, 12),
+                                               " with numerics ", prompt->numerics));
+  }
+  prompt->has_latents = !serving->profile.model.latents.layers.empty();
+  if (const uint64_t tokens = LatentTokens(*prompt); tokens > latent_tokens_max) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("latents of ", tokens, " tokens: no worker has room for more than those of ",
+                     latent_tokens_max, " (--latent-budget)"));
   }
   if (queue_.size() >= options_.prompts_queued_max) {
     return absl::ResourceExhaustedError(
@@ -83,12 +98,12 @@ PromptNumber Scheduler::Enqueue(PromptState prompt) {
 absl::StatusOr<PromptNumber> Scheduler::SubmitPrefill(PrefillWork work,
                                                       std::shared_ptr<PromptObserver> observer) {
   if (absl::Status status = CheckPrefill(work); !status.ok()) return status;
-  if (absl::Status status = Admit(work.fingerprint, work.numerics); !status.ok()) return status;
   PromptState prompt = NewPrompt(work, std::move(observer));
   prompt.prefill = std::make_unique<PrefillState>();
   prompt.prefill->pending.insert(work.boundaries.begin(), work.boundaries.end());
   prompt.prefill->logits_pending = work.last_logits;
   prompt.prefill->work = std::move(work);
+  if (absl::Status status = Admit(&prompt); !status.ok()) return status;
   return Enqueue(std::move(prompt));
 }
 
@@ -97,10 +112,10 @@ absl::StatusOr<PromptNumber> Scheduler::SubmitDecode(DecodeWork work,
   if (work.tokens.empty()) return absl::InvalidArgumentError("tokens: none to decode from");
   if (work.max_tokens == 0) return absl::InvalidArgumentError("max_tokens: must be at least 1");
   if (absl::Status status = CheckStart(work.start); !status.ok()) return status;
-  if (absl::Status status = Admit(work.fingerprint, work.numerics); !status.ok()) return status;
   PromptState prompt = NewPrompt(work, std::move(observer));
   prompt.single = std::make_unique<SingleWorkState>();
   prompt.single->decode = std::make_shared<const DecodeWork>(std::move(work));
+  if (absl::Status status = Admit(&prompt); !status.ok()) return status;
   return Enqueue(std::move(prompt));
 }
 
@@ -108,10 +123,10 @@ absl::StatusOr<PromptNumber> Scheduler::SubmitExport(ExportWork work,
                                                      std::shared_ptr<PromptObserver> observer) {
   if (work.tokens.empty()) return absl::InvalidArgumentError("tokens: none to export the end of");
   if (absl::Status status = CheckStart(work.start); !status.ok()) return status;
-  if (absl::Status status = Admit(work.fingerprint, work.numerics); !status.ok()) return status;
   PromptState prompt = NewPrompt(work, std::move(observer));
   prompt.single = std::make_unique<SingleWorkState>();
   prompt.single->exported = std::make_shared<const ExportWork>(std::move(work));
+  if (absl::Status status = Admit(&prompt); !status.ok()) return status;
   return Enqueue(std::move(prompt));
 }
 
@@ -134,16 +149,18 @@ void Scheduler::FinishAll(const absl::Status& status) {
 bool Scheduler::TryStart(PromptState& prompt) {
   if (prompt.single != nullptr) return StartSingleWork(prompt);
   if (turns_.size() >= options_.prompts_running_max) return false;
-  if (UsableWorkers(prompt).empty()) return false;
+  if (UsableWorkers(prompt).empty() || ShortOfRoom(prompt)) return false;
   turns_.push_back(prompt.number);
   BeginAttempt(prompt);
   return true;
 }
 
 // Oldest first, but one that cannot start yet holds up nobody: a decode behind prefills, a prompt
-// of a model whose workers are all gone.
+// of a model whose workers are all gone. Only what waits for room for latents goes before later
+// prompts of the model, which could take it away for ever.
 void Scheduler::StartQueued() {
   const std::deque<PromptNumber> waiting = std::exchange(queue_, {});
+  std::set<std::pair<std::string, std::string>> short_of_room;  // models
   for (PromptNumber number : waiting) {
     PromptState& prompt = prompts_.at(number);
     if (UsableWorkers(prompt).empty()) {
@@ -151,7 +168,11 @@ void Scheduler::StartQueued() {
     } else {
       prompt.wait_until_s = -1.0;
     }
-    if (!TryStart(prompt)) queue_.push_back(number);
+    const std::pair<std::string, std::string> model{prompt.fingerprint.view(), prompt.numerics};
+    if ((prompt.has_latents && short_of_room.count(model) > 0) || !TryStart(prompt)) {
+      queue_.push_back(number);
+      if (ShortOfRoom(prompt)) short_of_room.insert(model);
+    }
   }
 }
 

@@ -104,6 +104,7 @@ void Scheduler::MoveRanges(PromptState& prompt, WorkerNumber from) {
   for (size_t r = first; r < prefill.spans.size(); ++r) {
     if (prefill.placement[r] == from) prefill.placement[r] = others[r % others.size()];
   }
+  prefill.placed.insert(prefill.placement.begin(), prefill.placement.end());
 }
 
 // A draining worker is told so once it has been given everything that was promised to it: it takes

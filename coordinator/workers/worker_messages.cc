@@ -234,6 +234,7 @@ absl::StatusOr<WorkerProfile> ProfileFromHello(const v1::WorkerHello& hello) {
   profile.device = hello.device();
   profile.exchange_address = hello.exchange_address();
   profile.range_tokens_max = hello.range_tokens_max();
+  if (hello.has_latent_tokens_max()) profile.latent_tokens_max = hello.latent_tokens_max();
   profile.costs = {hello.costs().layer_fixed_s(), hello.costs().layer_token_s(),
                    hello.costs().range_fixed_s(), hello.costs().handover_fraction(),
                    hello.costs().exchange_s(),    ReadAttentionCosts(hello.costs())};

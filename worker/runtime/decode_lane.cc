@@ -104,43 +104,6 @@ void DecodeLane::Enqueue(DecodeSequence sequence) {
   }
 }
 
-void DecodeLane::Main() {
-  for (;;) {
-    if (active_.empty()) {
-      std::optional<std::unique_ptr<DecodeSequence>> first = queue_.Pop();
-      if (!first.has_value()) return;
-      active_.push_back(*std::move(first));
-    }
-    AdmitWaiting();
-    if (stopping_.load(std::memory_order_acquire)) return;
-    for (std::unique_ptr<DecodeSequence>& sequence : active_) {
-      if (sequence->phase != Phase::kPrompt && sequence->phase != Phase::kSaving) continue;
-      if (sequence->flag->aborted()) continue;
-      absl::Status status = Advance(*sequence);
-      if (!status.ok()) Fail(*sequence, status);
-      break;
-    }
-    StepBatch();
-    RemoveEnded();
-  }
-}
-
-void DecodeLane::AdmitWaiting() {
-  while (active_.size() < static_cast<size_t>(options_.batch_max)) {
-    std::optional<std::unique_ptr<DecodeSequence>> next = queue_.TryPop();
-    if (!next.has_value()) return;
-    active_.push_back(*std::move(next));
-  }
-}
-
-void DecodeLane::RemoveEnded() {
-  std::erase_if(active_, [this](const std::unique_ptr<DecodeSequence>& sequence) {
-    const bool ended = sequence->phase == Phase::kDone || sequence->flag->aborted();
-    if (ended) pending_.fetch_sub(1, std::memory_order_acq_rel);
-    return ended;
-  });
-}
-
 void DecodeLane::Fail(DecodeSequence& sequence, const absl::Status& status,
                       bool stored_state_lost) {
   sequence.phase = Phase::kDone;
@@ -160,8 +123,7 @@ absl::Status DecodeLane::Begin(DecodeSequence& sequence) {
     DELTAFILL_TRY_ASSIGN(kept, states_->Acquire(*sequence.flag));
     sequence.kept.buffer = std::move(kept);
   }
-  if (!layout_.latents.layers.empty()) {
-    sequence.latents = parts_.latents->pool().NewSequence();
+  if (sequence.latents != nullptr) {
     DELTAFILL_TRY(sequence.latents->Reserve(command.first_token + command.tokens.size()));
   }
   absl::Status status = LoadStart(sequence);
@@ -273,7 +235,7 @@ absl::Status DecodeLane::TakeToken(DecodeSequence& sequence, std::span<const flo
   return absl::OkStatus();
 }
 
-void DecodeLane::StepBatch() {
+bool DecodeLane::StepBatch() {
   std::vector<DecodeSequence*> batch;
   std::vector<DecodeRow> rows;
   for (std::unique_ptr<DecodeSequence>& sequence : active_) {
@@ -292,7 +254,7 @@ void DecodeLane::StepBatch() {
          .state = sequence->current.buffer->bytes(),
          .latents = sequence->latents == nullptr ? nullptr : &sequence->latents->cache()});
   }
-  if (batch.empty()) return;
+  if (batch.empty()) return false;
   const std::span<float> logits = logits_.first(batch.size() * vocabulary_);
   absl::Status stepped = parts_.model->DecodeStep(*lane_, rows, logits);
   // What was issued before an error must not outlive the states.
@@ -305,6 +267,7 @@ void DecodeLane::StepBatch() {
     }
     if (!status.ok()) Fail(*batch[i], status);
   }
+  return true;
 }
 
 void DecodeLane::Finish(DecodeSequence& sequence, const char* reason) {

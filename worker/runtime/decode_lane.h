@@ -54,6 +54,8 @@ class DecodeLane {
   void Main();
   void AdmitWaiting();
   void RemoveEnded();
+  bool AdvanceOne();
+  absl::StatusOr<bool> TakeRoom(DecodeSequence& sequence);
   absl::Status Begin(DecodeSequence& sequence);
   absl::Status LoadStart(DecodeSequence& sequence);
   absl::Status LoadState(const DecodeCommand& command, std::byte* state);
@@ -61,7 +63,7 @@ class DecodeLane {
   absl::Status FinishPrompt(DecodeSequence& sequence);
   absl::Status AdvanceSaving(DecodeSequence& sequence);
   absl::Status PrefillChunk(DecodeSequence& sequence, size_t count);
-  void StepBatch();
+  bool StepBatch();
   absl::Status TakeToken(DecodeSequence& sequence, std::span<const float> logits);
   void Finish(DecodeSequence& sequence, const char* reason);
   SaveRequest Saving(DecodeSequence& sequence, uint64_t end) const;

@@ -2,6 +2,7 @@
 #ifndef DELTAFILL_WORKER_RUNTIME_DECODE_SEQUENCE_H_
 #define DELTAFILL_WORKER_RUNTIME_DECODE_SEQUENCE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -40,6 +41,8 @@ struct DecodeSequence {
   // Of tokens [0, first_token + current.tokens), if there are attention layers. Prefilling the
   // answer overwrites the rows that decoding wrote, so `kept` needs none of its own.
   std::shared_ptr<SequenceLatents> latents;
+  std::chrono::steady_clock::time_point asked;  // for room for them
+  bool has_room = false;
   std::string finish_reason;
 
   size_t generated() const { return tokens.size() - command.tokens.size(); }

@@ -2,8 +2,10 @@
 #ifndef DELTAFILL_WORKER_RUNTIME_LATENT_POOL_H_
 #define DELTAFILL_WORKER_RUNTIME_LATENT_POOL_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -13,6 +15,10 @@
 #include "worker/model/state_layout.h"
 
 namespace deltafill::worker {
+
+// How long a prompt waits at a worker for room that the coordinator counts as free: latents that
+// are still being saved, or whose prompt has just been given up.
+inline constexpr std::chrono::milliseconds kLatentRoomWait{60'000};
 
 static_assert(kernels::kLatentPageTokens == static_cast<int64_t>(kLatentPieceTokens),
               "a page is also the piece that is stored");
@@ -27,6 +33,10 @@ class SequenceLatents {
   // Claims room for tokens [0, tokens). RESOURCE_EXHAUSTED with the bytes and the limit if that is
   // more than is left.
   absl::Status Claim(uint64_t tokens);
+  // As Claim, but waits up to `wait` for others to give room back, if it could ever suffice.
+  // CANCELLED once `given_up` says so.
+  absl::Status ClaimWhenFree(uint64_t tokens, std::chrono::milliseconds wait,
+                             const std::function<bool()>& given_up);
   // Claims it and has the cache allocate it.
   absl::Status Reserve(uint64_t tokens);
 
@@ -57,6 +67,8 @@ class LatentPool {
   std::shared_ptr<SequenceLatents> NewSequence() const;
 
   size_t bytes_claimed() const;
+  // All tokens that there can be room for: whole pages.
+  uint64_t tokens_max() const;
 
  private:
   friend class LatentClaim;

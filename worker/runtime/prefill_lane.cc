@@ -190,7 +190,7 @@ absl::StatusOr<PrefillLane::Progress> PrefillLane::Begin(const Queued& queued, F
     failure->stored_state_lost = absl::IsDataLoss(status);
     if (!status.ok()) return status;
   }
-  if (!layout_.latents.layers.empty()) DELTAFILL_TRY(OpenLatents(command, &progress, failure));
+  if (!layout_.latents.layers.empty()) DELTAFILL_TRY(OpenLatents(queued, &progress, failure));
   return progress;
 }
 
@@ -207,11 +207,14 @@ absl::Status PrefillLane::LoadStart(const RangeCommand& command, Progress* progr
                          incoming_->bytes());
 }
 
-absl::Status PrefillLane::OpenLatents(const RangeCommand& command, Progress* progress,
-                                      Failure* failure) {
+absl::Status PrefillLane::OpenLatents(const Queued& queued, Progress* progress, Failure* failure) {
+  const RangeCommand& command = queued.command;
   const RangeLatents& wanted = command.latents;
   std::shared_ptr<SequenceLatents> latents = parts_.latents->Open(command.attempt);
-  DELTAFILL_TRY(latents->Claim(wanted.attempt_end));
+  const auto before_claim = Clock::now();
+  DELTAFILL_TRY(latents->ClaimWhenFree(wanted.attempt_end, kLatentRoomWait,
+                                       [&] { return queued.flag->aborted(); }));
+  progress->stalled_s += SecondsSince(before_claim);
   if (latents->held_tokens == 0 && wanted.attempt_start > 0) {
     DELTAFILL_TRY(latents->Reserve(wanted.attempt_start));
     absl::Status status =

@@ -108,7 +108,7 @@ class PrefillLane {
   std::vector<Pass> Plan(const RangeCommand& command) const;
   absl::StatusOr<Progress> Begin(const Queued& queued, Failure* failure);
   absl::Status LoadStart(const RangeCommand& command, Progress* progress);
-  absl::Status OpenLatents(const RangeCommand& command, Progress* progress, Failure* failure);
+  absl::Status OpenLatents(const Queued& queued, Progress* progress, Failure* failure);
   absl::Status RunPasses(const Queued& queued, Failure* failure);
   absl::Status RunPass(const Queued& queued, const Pass& pass, bool is_last, Progress* progress,
                        Failure* failure);

@@ -140,6 +140,7 @@ void ToWire(const WorkerProfile& profile, v1::WorkerEvent* message) {
   hello->set_exchange_address(profile.exchange_address);
   hello->set_device(profile.device);
   hello->set_range_tokens_max(profile.range_tokens_max);
+  if (!profile.latents.layers.empty()) hello->set_latent_tokens_max(profile.latent_tokens_max);
   Fill(profile.costs, hello->mutable_costs());
   Fill(profile, hello->mutable_model());
 }

@@ -219,6 +219,7 @@ absl::Status Worker::Composition::DescribeWorker() {
   profile_.tokenizer_file = setup_.served.tokenizer.contents;
   profile_.state_parts = std::move(state_parts);
   profile_.latents = model.state_layout().latents;
+  profile_.latent_tokens_max = latent_pool_->tokens_max();
   return absl::OkStatus();
 }
 

@@ -38,6 +38,7 @@ struct WorkerProfile {
   std::string exchange_address;  // where peers reach it; "" in process
   std::string device;            // for people
   uint64_t range_tokens_max = 0;
+  uint64_t latent_tokens_max = 0;  // of all prompts together; models with attention layers only
   CostConstants costs;
   // The model.
   std::string model_name;
