@@ -13,6 +13,7 @@ function(deltafill_runtime_test name)
   endif()
 endfunction()
 
+deltafill_runtime_test(cost_probe_test LABELS core)
 deltafill_runtime_test(exchange_mailbox_test LABELS core concurrency)
 deltafill_runtime_test(exchange_device_link_test LABELS core concurrency LIBS proto_worker)
 deltafill_runtime_test(exchange_transport_test LABELS core concurrency LIBS proto_worker)

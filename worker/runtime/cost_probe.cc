@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "worker/model/device_buffer.h"
 #include "worker/model/lane.h"
 #include "worker/model/status_steps.h"
@@ -143,16 +144,6 @@ class RangeTimer {
   LatentCache latents_;
 };
 
-// Of the range that is compared with one block. A device takes no longer for more rows until it is
-// busy, so that it is asked for all of them; a host for what its tries have time for.
-int64_t ManyTokens(double block_s, int64_t rows_max, bool on_device, double budget_s) {
-  if (on_device) return rows_max / kBlockTokenCount * kBlockTokenCount;
-  int64_t tokens = kBlockTokenCount;
-  const double limit = budget_s / (2 * kManyTries) * static_cast<double>(kBlockTokenCount);
-  while (2 * tokens <= rows_max && block_s * static_cast<double>(2 * tokens) < limit) tokens *= 2;
-  return tokens;
-}
-
 // One block and many tokens, at the start and after many tokens. The block shows what a key costs,
 // the many what a pair does.
 struct AttentionTimes {
@@ -260,6 +251,34 @@ absl::StatusOr<double> MeasureExchange(Model& model, Lane& lane, BoundaryExchang
 
 }  // namespace
 
+int64_t ComparedTokens(double block_s, int64_t rows_max, bool on_device, double budget_s) {
+  if (on_device) return rows_max / kBlockTokenCount * kBlockTokenCount;
+  int64_t tokens = kBlockTokenCount;
+  const double limit = budget_s / (2 * kManyTries) * static_cast<double>(kBlockTokenCount);
+  while (2 * tokens <= rows_max && block_s * static_cast<double>(2 * tokens) < limit) tokens *= 2;
+  return tokens;
+}
+
+std::string DescribeCosts(const CostConstants& costs) {
+  constexpr double kMicro = 1e6;
+  std::string text = absl::StrFormat(
+      "a range %.0f us; a recurrent layer %.1f us and %.4f us a token, hands on after %.0f %%; to "
+      "another worker %.0f us",
+      costs.range_fixed_s * kMicro, costs.layer_fixed_s * kMicro, costs.layer_token_s * kMicro,
+      100 * costs.handover_fraction, costs.exchange_s * kMicro);
+  const AttentionCosts& attention = costs.attention;
+  if (attention.handover_fraction > 0) {
+    absl::StrAppendFormat(
+        &text,
+        "; an attention layer %.1f us, %.4f us a token, %.4f us a key and %.3g us a pair, hands on "
+        "after %.0f %%, a row to another worker %.4f us",
+        attention.fixed_s * kMicro, attention.token_s * kMicro, attention.key_s * kMicro,
+        attention.pair_s * kMicro, 100 * attention.handover_fraction,
+        attention.row_exchange_s * kMicro);
+  }
+  return text;
+}
+
 absl::StatusOr<double> MeasureAnnouncement(const StateLayout& layout, BoundaryExchange& exchange,
                                            const ExchangeTarget& target) {
   if (layout.entries.empty()) return 0.0;
@@ -291,7 +310,7 @@ absl::StatusOr<CostConstants> MeasureCosts(Model& model, BoundaryExchange& excha
   if (on_device || first.total_s < options.budget_s / 4) {
     DELTAFILL_TRY_ASSIGN(quickest, timer.Quickest(kBlockTries, tries_s, block));
     one_block = many = quickest;
-    many_tokens = ManyTokens(quickest.total_s, rows_max, on_device, options.budget_s);
+    many_tokens = ComparedTokens(quickest.total_s, rows_max, on_device, options.budget_s);
     if (many_tokens > block) {
       DELTAFILL_TRY_ASSIGN(longest, timer.Quickest(kManyTries, tries_s, many_tokens));
       many = longest;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "worker/exchange/boundary_exchange.h"
@@ -23,6 +24,14 @@ struct CostProbeOptions {
 inline int64_t CostProbeRows(int64_t range_tokens_max, bool on_device) {
   return std::min<int64_t>(range_tokens_max, on_device ? 4096 : 1024);
 }
+
+// Tokens of the range that is compared with a range of one block, which takes block_s. A device
+// takes no longer for more rows until it is busy, so that it is asked for all of rows_max; a host
+// for what its tries have time for. A multiple of 64.
+int64_t ComparedTokens(double block_s, int64_t rows_max, bool on_device, double budget_s);
+
+// For people, in microseconds.
+std::string DescribeCosts(const CostConstants& costs);
 
 // Runs a few short ranges of the real model from the zero state and hands one layer's boundary
 // state to `target` and back out of `exchange` (which must be where the target's messages arrive).

@@ -9,6 +9,7 @@ add_library(deltafill_runtime STATIC
   runtime/finite_scan.cc
   runtime/first_range.cc
   runtime/hand_over.cc
+  runtime/latent_loading.cc
   runtime/latent_pieces.cc
   runtime/latent_pool.cc
   runtime/latent_rows.cc

@@ -1,0 +1,151 @@
+// Latents from the state store into a cache: some threads read and check pieces, one copies them.
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/model/status_steps.h"
+#include "worker/runtime/latent_pieces.h"
+#include "worker/runtime/part_access.h"
+
+namespace deltafill::worker {
+namespace {
+
+// Each holds a piece or two: some 30 MB of a large model.
+constexpr size_t kReadersMax = 8;
+
+struct LoadedPiece {
+  uint64_t index = 0;   // in the cache
+  PooledBuffer staged;  // page-locked, for a device
+  Part part;            // without its payload if that is staged
+  const std::byte* rows() const { return staged != nullptr ? staged.get() : part.payload.data(); }
+};
+
+// What all pieces are loaded for.
+struct Wanted {
+  StateStore& store;
+  std::span<const PartId> parts;
+  const LatentLayout& layout;
+  uint64_t boundary;
+  BufferPool* host_buffers;  // nullptr: not for a device
+};
+
+absl::StatusOr<LoadedPiece> ReadPiece(const Wanted& wanted, const PartId& id) {
+  DELTAFILL_TRY_ASSIGN(part, GetStoredPart(wanted.store, id));
+  const uint64_t first = part.header.first_token;
+  LoadedPiece piece;
+  piece.index = first / kLatentPieceTokens;
+  if (first >= wanted.boundary ||
+      part.header != LatentHeader(wanted.layout, piece.index * kLatentPieceTokens,
+                                  std::min(kLatentPieceTokens, wanted.boundary - first))) {
+    return LostPart(id,
+                    absl::StrCat("is no piece of this model's latents up to ", wanted.boundary));
+  }
+  if (wanted.host_buffers != nullptr) {
+    DELTAFILL_TRY_ASSIGN(staged, wanted.host_buffers->Acquire(part.payload.size()));
+    std::memcpy(staged.get(), part.payload.data(), part.payload.size());
+    piece.staged = std::move(staged);
+    piece.part.header = std::move(part.header);
+  } else {
+    piece.part = std::move(part);
+  }
+  return piece;
+}
+
+// Threads that read pieces in any order, at most so many ahead of whoever takes them.
+class PieceReaders {
+ public:
+  explicit PieceReaders(const Wanted& wanted)
+      : wanted_(wanted),
+        count_(std::min({kReadersMax, wanted.parts.size(),
+                         size_t{std::max(1u, std::thread::hardware_concurrency())}})) {
+    for (size_t i = 0; i < count_; ++i) threads_.emplace_back([this] { Read(); });
+  }
+  ~PieceReaders() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  // Blocks; each piece once.
+  absl::StatusOr<LoadedPiece> Take() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return !ready_.empty(); });
+    absl::StatusOr<LoadedPiece> piece = std::move(ready_.front());
+    ready_.pop_front();
+    changed_.notify_all();
+    return piece;
+  }
+
+ private:
+  void Read() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!stopping_ && next_ < wanted_.parts.size()) {
+      const PartId& id = wanted_.parts[next_++];
+      lock.unlock();
+      absl::StatusOr<LoadedPiece> piece = ReadPiece(wanted_, id);
+      lock.lock();
+      changed_.wait(lock, [&] { return stopping_ || ready_.size() < count_; });
+      ready_.push_back(std::move(piece));
+      changed_.notify_all();
+    }
+  }
+
+  const Wanted wanted_;
+  const size_t count_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t next_ = 0;  // guarded by mutex_, as all below
+  bool stopping_ = false;
+  std::deque<absl::StatusOr<LoadedPiece>> ready_;
+  std::vector<std::thread> threads_;
+};
+
+absl::Status PlacePiece(const LoadedPiece& piece, kernels::Operators& operators,
+                        LatentCache& cache) {
+  const size_t layer_bytes = piece.part.header.LayerBytes();
+  const std::byte* rows = piece.rows();
+  absl::Status status;
+  for (uint32_t layer : cache.layout().layers) {
+    status.Update(
+        FromOperator(operators.CopyFromHost(cache.Pages(layer)[piece.index], rows, layer_bytes)));
+    rows += layer_bytes;
+  }
+  // Also after an error: what was issued reads memory that is given back now.
+  status.Update(FromOperator(operators.Synchronize()));
+  return status;
+}
+
+}  // namespace
+
+absl::Status LoadLatents(StateStore& store, std::span<const PartId> parts,
+                         const LatentLayout& layout, uint64_t boundary,
+                         kernels::Operators& operators, BufferPool* host_buffers,
+                         LatentCache& cache) {
+  const uint64_t count = (boundary + kLatentPieceTokens - 1) / kLatentPieceTokens;
+  std::vector<bool> placed(count, false);
+  PieceReaders readers({store, parts, layout, boundary, host_buffers});
+  for (size_t i = 0; i < parts.size(); ++i) {
+    DELTAFILL_TRY_ASSIGN(piece, readers.Take());
+    if (placed[piece.index]) {
+      return absl::DataLossError(absl::StrCat("the state has two pieces of latents at token ",
+                                              piece.part.header.first_token));
+    }
+    placed[piece.index] = true;
+    DELTAFILL_TRY(PlacePiece(piece, operators, cache));
+  }
+  const auto missing = std::find(placed.begin(), placed.end(), false);
+  if (missing == placed.end()) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("the state has no latents from token ",
+                   static_cast<uint64_t>(missing - placed.begin()) * kLatentPieceTokens, " on"));
+}
+
+}  // namespace deltafill::worker
