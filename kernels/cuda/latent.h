@@ -15,10 +15,11 @@ namespace deltafill::kernels::cuda {
 
 // Rows of a sequence that go to one page, one after the other.
 struct LatentAppendRun {
-  int64_t first_row = 0;  // of x
-  int64_t rows = 0;
+  int64_t first_row = 0;        // of x
   __nv_bfloat16* to = nullptr;  // the page's row of the first
 };
+// That travel with a launch: a step's sequences have one each.
+inline constexpr int kLatentAppendRuns = 64;
 
 struct LatentAppendKernelParams {
   const __nv_bfloat16* x = nullptr;
@@ -27,7 +28,9 @@ struct LatentAppendKernelParams {
   float eps = 0.0f;
   int rank = 0;
   int rope_dim = 0;
-  LatentAppendRun run;
+  int run_count = 0;
+  int64_t end_row = 0;                      // of the last run
+  LatentAppendRun runs[kLatentAppendRuns];  // each ends where the next begins
 };
 cudaError_t LaunchLatentAppend(const LatentAppendKernelParams& params, cudaStream_t stream);
 

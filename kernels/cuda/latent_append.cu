@@ -9,9 +9,11 @@ constexpr int kThreads = 128;
 __global__ void __launch_bounds__(kThreads)
     AppendKernel(const __grid_constant__ LatentAppendKernelParams p) {
   __shared__ float warp_sums[kThreads / 32];
-  const int64_t row = blockIdx.x;
-  const __nv_bfloat16* const from = p.x + (p.run.first_row + row) * p.x_stride;
-  __nv_bfloat16* const to = p.run.to + row * (p.rank + p.rope_dim);
+  const int64_t row = p.runs[0].first_row + blockIdx.x;
+  int run = p.run_count - 1;
+  while (p.runs[run].first_row > row) --run;
+  const __nv_bfloat16* const from = p.x + row * p.x_stride;
+  __nv_bfloat16* const to = p.runs[run].to + (row - p.runs[run].first_row) * (p.rank + p.rope_dim);
   float squares = 0.0f;
   for (int i = threadIdx.x; i < p.rank; i += kThreads) {
     const float x = __bfloat162float(from[i]);
@@ -34,8 +36,9 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 cudaError_t LaunchLatentAppend(const LatentAppendKernelParams& params, cudaStream_t stream) {
-  if (params.run.rows == 0) return cudaSuccess;
-  AppendKernel<<<static_cast<unsigned>(params.run.rows), kThreads, 0, stream>>>(params);
+  if (params.run_count == 0) return cudaSuccess;
+  const int64_t rows = params.end_row - params.runs[0].first_row;
+  AppendKernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(params);
   return cudaGetLastError();
 }
 

@@ -49,16 +49,19 @@ Status CudaOperators::LatentAppend(const LatentAppendParams& params) {
   const int64_t width = params.rank + params.rope_dim;
   for (size_t i = 0; i < params.sequences.size(); ++i) {
     const LatentSequence& sequence = params.sequences[i];
-    for (int64_t row = params.offsets[i]; row < params.offsets[i + 1]; row += kernel.run.rows) {
+    for (int64_t row = params.offsets[i]; row < params.offsets[i + 1]; row = kernel.end_row) {
+      if (kernel.run_count == kLatentAppendRuns) {
+        const cudaError_t launched = LaunchLatentAppend(kernel, stream_.get());
+        if (Status s = FromCuda(launched, "latent append"); !s.ok()) return s;
+        kernel.run_count = 0;
+      }
       const int64_t token = sequence.first_token + row - params.offsets[i];
       const int64_t left_of_page = kLatentPageTokens - token % kLatentPageTokens;
-      kernel.run = {row, std::min(left_of_page, params.offsets[i + 1] - row),
-                    LatentRowOf(sequence, token, width)};
-      const cudaError_t launched = LaunchLatentAppend(kernel, stream_.get());
-      if (Status s = FromCuda(launched, "latent append"); !s.ok()) return s;
+      kernel.runs[kernel.run_count++] = {row, LatentRowOf(sequence, token, width)};
+      kernel.end_row = row + std::min(left_of_page, params.offsets[i + 1] - row);
     }
   }
-  return {};
+  return FromCuda(LaunchLatentAppend(kernel, stream_.get()), "latent append");
 }
 
 Status CudaOperators::AttendSequence(const LatentPrefillParams& params, size_t index,
