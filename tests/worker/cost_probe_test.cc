@@ -25,7 +25,9 @@ TEST(CostProbe, AHostIsAskedForWhatTheBudgetAllows) {
   for (double block_s = 1e-4; block_s < 1; block_s *= 1.5) {
     const int64_t tokens = ComparedTokens(block_s, 1024, false, kBudget);
     EXPECT_LE(tokens, before) << block_s;
-    if (tokens > 64) EXPECT_LT(block_s * static_cast<double>(tokens) / 64, kBudget) << block_s;
+    if (tokens > 64) {
+      EXPECT_LT(block_s * static_cast<double>(tokens) / 64, kBudget) << block_s;
+    }
     before = tokens;
   }
 }
