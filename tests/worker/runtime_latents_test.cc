@@ -204,6 +204,50 @@ TEST_F(LatentsTest, APromptThatDoesNotFitIsRefusedAtItsFirstRange) {
   }
 }
 
+// Somebody has the only page: a prompt and a decoding wait for it, in whatever order they get it.
+TEST_F(LatentsTest, WorkWaitsForRoomThatOthersGiveBack) {
+  const size_t page_bytes = 2 * kLatentPieceTokens * test::kFakeLatentWidth * sizeof(float);
+  MakeWorkers(1, false, page_bytes);
+  LaneBench& worker = *workers_[0];
+  worker.MakeDecode({1, 512, 4});
+  std::shared_ptr<SequenceLatents> other = worker.pool.NewSequence();
+  ASSERT_TRUE(other->Claim(1).ok());
+  const std::vector<uint32_t> tokens = RandomTokens(10, 500, 97);
+  DecodeCommand decode;
+  decode.attempt = {2, 1};
+  decode.tokens = tokens;
+  decode.max_tokens = 3;
+  decode.tenant = "tenant";
+  worker.decode->Run(decode);
+  test::RunWavefront(workers_, {1, 1}, tokens, 1024, 512);
+  // What was given up does not wait on.
+  decode.attempt = {3, 1};
+  worker.decode->Run(decode);
+  worker.attempts.Abort({3, 1});
+  EXPECT_TRUE(worker.sink.Of<DecodeReady>().empty());
+  EXPECT_TRUE(worker.sink.Of<RangeDone>().empty());
+  other.reset();
+  ASSERT_TRUE(worker.sink.WaitFor<RangeDone>());
+  ASSERT_TRUE(worker.sink.WaitFor<DecodeFinished>());
+  EXPECT_TRUE(Eventually([&] { return worker.decode->idle() && worker.prefill->idle(); }));
+  EXPECT_TRUE(worker.sink.Of<AttemptFailed>().empty());
+  EXPECT_EQ(worker.sink.Of<DecodeFinished>().size(), 1u);
+  EXPECT_TRUE(Eventually([&] { return worker.pool.bytes_claimed() == 0; }));
+}
+
+// A prompt that waits at its first range ends with its attempt.
+TEST_F(LatentsTest, AbortedWorkDoesNotWaitForRoom) {
+  const size_t page_bytes = 2 * kLatentPieceTokens * test::kFakeLatentWidth * sizeof(float);
+  MakeWorkers(1, false, page_bytes);
+  std::shared_ptr<SequenceLatents> other = workers_[0]->pool.NewSequence();
+  ASSERT_TRUE(other->Claim(1).ok());
+  test::RunWavefront(workers_, {1, 1}, RandomTokens(11, 500, 97), 1024, 512);
+  workers_[0]->attempts.Abort({1, 1});
+  EXPECT_TRUE(Eventually([&] { return workers_[0]->prefill->idle(); }));
+  EXPECT_TRUE(workers_[0]->sink.Of<RangeDone>().empty());
+  EXPECT_TRUE(workers_[0]->sink.Of<AttemptFailed>().empty());
+}
+
 TEST_F(LatentsTest, AbortingFreesTheMemoryOnceItsPiecesAreSaved) {
   const std::vector<uint32_t> tokens = RandomTokens(6, 9000, 97);
   MakeWorkers(2);
