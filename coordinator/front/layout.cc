@@ -1,35 +1,16 @@
 #include "coordinator/front/layout.h"
 
-#include <cstring>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace deltafill::coordinator {
 namespace {
 
-void AppendRecurrent(TensorLayout layout, const StateDims& dims, HeadRange heads,
-                     std::span<const std::byte> recurrent, std::string* bytes) {
-  const size_t matrix = size_t{dims.key_dim} * dims.value_dim;
-  const size_t floats = (heads.end - heads.begin) * matrix;
-  const std::byte* from = recurrent.data() + heads.begin * matrix * sizeof(float);
-  const size_t start = bytes->size();
-  bytes->resize(start + floats * sizeof(float));
-  char* to = bytes->data() + start;
-  if (layout == TensorLayout::kCanonical) {
-    std::memcpy(to, from, floats * sizeof(float));
-    return;
-  }
-  for (uint32_t head = heads.begin; head < heads.end; ++head) {
-    for (size_t v = 0; v < dims.value_dim; ++v) {
-      for (size_t k = 0; k < dims.key_dim; ++k) {
-        std::memcpy(to + (k * dims.value_dim + v) * sizeof(float),
-                    from + (v * dims.key_dim + k) * sizeof(float), sizeof(float));
-      }
-    }
-    to += matrix * sizeof(float);
-    from += matrix * sizeof(float);
-  }
+void AppendRecurrent(const StateDims& dims, HeadRange heads, std::span<const std::byte> recurrent,
+                     std::string* bytes) {
+  const size_t head = size_t{dims.key_dim} * dims.value_dim * sizeof(float);
+  bytes->append(reinterpret_cast<const char*>(recurrent.data()) + heads.begin * head,
+                (heads.end - heads.begin) * head);
 }
 
 // channels: of one head; first_channel: where this projection begins in the part.
@@ -115,7 +96,7 @@ std::vector<TensorShape> LayerShapes(TensorLayout layout, uint32_t layer, const 
   };
   TensorShape recurrent{
       name("recurrent_state"), PartDType::kF32, {count, dims.value_dim, dims.key_dim}};
-  if (layout == TensorLayout::kFla) recurrent.shape = {1, count, dims.key_dim, dims.value_dim};
+  if (layout == TensorLayout::kFla) recurrent.shape = {1, count, dims.value_dim, dims.key_dim};
   return {recurrent, conv("conv_state.q", key_count, dims.key_dim),
           conv("conv_state.k", key_count, dims.key_dim),
           conv("conv_state.v", count, dims.value_dim)};
@@ -126,7 +107,7 @@ std::string LayerBytes(TensorLayout layout, const StateDims& dims, HeadRange hea
   const size_t keys = size_t{dims.heads / dims.sharing} * dims.key_dim;
   const HeadRange key_heads = KeyHeads(dims, heads);
   std::string bytes;
-  AppendRecurrent(layout, dims, heads, recurrent, &bytes);
+  AppendRecurrent(dims, heads, recurrent, &bytes);
   AppendConv(layout, dims, key_heads, dims.key_dim, 0, conv, &bytes);
   AppendConv(layout, dims, key_heads, dims.key_dim, keys, conv, &bytes);
   AppendConv(layout, dims, heads, dims.value_dim, 2 * keys, conv, &bytes);

@@ -14,7 +14,7 @@
 // "fla": what flash-linear-attention keeps in its cache for a batch of one; for layer N
 //   cache.update(recurrent_state=layers.N.recurrent_state, layer_idx=N, offset=tokens,
 //                conv_state=(layers.N.conv_state.q, layers.N.conv_state.k, layers.N.conv_state.v)).
-//   layers.N.recurrent_state   F32 [1, H, K, V]
+//   layers.N.recurrent_state   F32 [1, H, V, K]   (its layers' order since 0.5.1)
 //   layers.N.conv_state.q      A   [1, H*K, 4]
 //   layers.N.conv_state.k      A   [1, H*K, 4]
 //   layers.N.conv_state.v      A   [1, H*V, 4]

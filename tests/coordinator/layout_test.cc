@@ -149,16 +149,16 @@ TEST(Layout, GroupedValuesHaveFewerHeadsOfKeys) {
   EXPECT_FALSE(DeriveStateDims(recurrent, conv).ok());
 }
 
-TEST(Layout, FlaTransposesAndPadsTheConvolution) {
+TEST(Layout, FlaHasABatchAndPadsTheConvolution) {
   const StateDims dims = *DeriveStateDims(Recurrent(), Conv());
   const auto shapes = LayerShapes(TensorLayout::kFla, 0, dims, {1, 2});
-  EXPECT_EQ(shapes[0].shape, (std::vector<uint64_t>{1, 1, kK, kV}));
+  EXPECT_EQ(shapes[0].shape, (std::vector<uint64_t>{1, 1, kV, kK}));
   EXPECT_EQ(shapes[1].shape, (std::vector<uint64_t>{1, kK, 4}));
   EXPECT_EQ(shapes[3].shape, (std::vector<uint64_t>{1, kV, 4}));
   const std::string bytes =
       LayerBytes(TensorLayout::kFla, dims, {1, 2}, RecurrentBytes(), ConvBytes());
   EXPECT_EQ(Values<float>(Piece(bytes, shapes, 0)),
-            (std::vector<float>{100, 110, 101, 111, 102, 112, 103, 113}));
+            (std::vector<float>{100, 101, 102, 103, 110, 111, 112, 113}));
   const auto q = Values<uint16_t>(Piece(bytes, shapes, 1));
   EXPECT_EQ(std::vector<uint16_t>(q.begin(), q.begin() + 8),
             (std::vector<uint16_t>{0, 41, 42, 43, 0, 51, 52, 53}));

@@ -31,7 +31,7 @@ class PythonClient(service.ServiceTest):
         fla = self.client.fetch_state(handle, layout="fla", at_end=True)
         name = "layers.0.recurrent_state"
         heads, value_dim, key_dim = canonical.tensors[name].shape
-        self.assertEqual(fla.tensors[name].shape, (1, heads, key_dim, value_dim))
+        self.assertEqual(fla.tensors[name].shape, (1, heads, value_dim, key_dim))
         self.assertEqual(canonical.description.boundary, 448)
         self.assertEqual(canonical.metadata["boundary"], "448")
         self.assertIn("logits", fla.tensors)
