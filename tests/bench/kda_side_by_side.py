@@ -5,11 +5,16 @@ at the copy bandwidth measured in the same run, peak memory beyond the inputs, a
 of o and the final state against a float64 recurrence at a small shape.
 
   python kda_side_by_side.py --library libdeltafill_cuda.so --out results/kda-h200.md \
-      [--commit HASH] [--date DATE]
+      [--commit HASH] [--date DATE] [--seconds N]
+
+fla compiles some 80 kernels a head count when it tunes itself, one after the other, which takes
+minutes; kda_fla_compile.py puts them into Triton's cache in parallel beforehand.
 """
 import argparse
 import ctypes
+import functools
 import statistics
+import time
 
 import torch
 
@@ -108,6 +113,12 @@ class FlashKda:
         return o[0], state
 
 
+def quick_tuning():
+    """Triton's tuner times each choice for 20 ms instead of 100."""
+    import triton.testing
+    triton.testing.do_bench = functools.partial(triton.testing.do_bench, warmup=5, rep=20)
+
+
 def median_ms(call, repeats):
     times = []
     for i in range(repeats + 2):
@@ -186,11 +197,17 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--date", default="unknown")
-    parser.add_argument("--fla-heads", default="8,16,32,64,96",
-                        help="head counts at which fla runs; it tunes itself for minutes at each")
+    parser.add_argument("--heads", default="8,16,32,64,96",
+                        help="head counts of the shapes that run; fla tunes itself at each")
+    parser.add_argument("--quick-tuning", action="store_true", help=quick_tuning.__doc__)
+    parser.add_argument("--seconds", type=float, default=float("inf"),
+                        help="shapes that would start later are left out, and listed as such")
     args = parser.parse_args()
 
-    fla_heads = [int(h) for h in args.fla_heads.split(",")]
+    started = time.monotonic()
+    if args.quick_tuning:
+        quick_tuning()
+    heads_run = [int(h) for h in args.heads.split(",")]
     implementations = [Ours(args.library)]
     for kind in (Fla, FlashKda):
         try:
@@ -206,12 +223,15 @@ def main():
         "| shape | implementation | ms | against ours | % of memory floor | memory beyond inputs, GB "
         "| target ms |", "|---|---|---|---|---|---|---|"]
     for sequences, tokens, heads, gate, target in SHAPES:
+        if heads not in heads_run:
+            continue
         x = make_inputs(sequences, tokens, heads, gate)
         floor = sequences * tokens * heads * BYTES_A_TOKEN_HEAD / bandwidth * 1e3
         shape = f"{sequences} × {tokens:,} · H {heads}" + (f" · gate {gate}" if gate else "")
         ours = None
         for implementation in implementations:
-            if implementation.name == "fla" and heads not in fla_heads:
+            if time.monotonic() - started > args.seconds:
+                lines.append(f"| {shape} | {implementation.name} | not run | | | | |")
                 continue
             ms, peak = measure(implementation, x, 5 if tokens > 200000 else 10)
             if ms is None:
@@ -225,9 +245,10 @@ def main():
         del x
         torch.cuda.empty_cache()
         write(args.out, lines)
-    lines += ["", "Relative errors against a float64 recurrence, T = 2,048, H = 32:", ""]
-    lines += error_lines(implementations)
-    write(args.out, lines)
+    if 32 in heads_run:
+        lines += ["", "Relative errors against a float64 recurrence, T = 2,048, H = 32:", ""]
+        lines += error_lines(implementations)
+        write(args.out, lines)
 
 
 if __name__ == "__main__":

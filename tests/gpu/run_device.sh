@@ -64,7 +64,9 @@ run_bench() {
   bench 60 "products" "$walk" products
   bench 40 "experts" "$build/bin/hybrid_cuda_bench" experts
   bench 30 "latent attention" "$build/bin/hybrid_cuda_bench" latent
-  bench 30 "delta rule" "$build/bin/kda_forward_bench" 1x8192x32 1x131072x32 1x131072x16
+  bench 45 "delta rule" "$build/bin/kda_forward_bench" 1x131072x32 1x8192x32 1x32768x32 \
+    1x131072x32:gate=-6 1x1048576x32 1x8192x64 1x8192x96 8x1024x96 1x262144x8 1x262144x16 \
+    1x1048576x16 1x131072x16 1x131072x8 1x131072x32
   bench 30 "rows" "$build/bin/kda_rows_bench"
   grep -hE '^(prefill|decode|memory|weights|numerics)' "$out/bench.log" >>"$out/summary.txt"
 }
