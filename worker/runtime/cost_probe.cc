@@ -302,15 +302,13 @@ absl::StatusOr<CostConstants> MeasureCosts(Model& model, BoundaryExchange& excha
   const int64_t block = kBlockTokenCount;
   // A device's first long range makes the lane's workspaces.
   if (on_device) DELTAFILL_TRY(timer.Run(rows_max).status());
-  DELTAFILL_TRY_ASSIGN(first, timer.Run(block));  // also warms up
-  RangeTimes one_block = first;
-  RangeTimes many = first;
-  int64_t many_tokens = block;
+  DELTAFILL_TRY(timer.Run(block).status());  // warms up
   const double tries_s = options.budget_s / 2;
-  if (on_device || first.total_s < options.budget_s / 4) {
-    DELTAFILL_TRY_ASSIGN(quickest, timer.Quickest(kBlockTries, tries_s, block));
-    one_block = many = quickest;
-    many_tokens = ComparedTokens(quickest.total_s, rows_max, on_device, options.budget_s);
+  DELTAFILL_TRY_ASSIGN(one_block, timer.Quickest(kBlockTries, tries_s, block));
+  RangeTimes many = one_block;
+  int64_t many_tokens = block;
+  if (on_device || one_block.total_s < options.budget_s / 4) {
+    many_tokens = ComparedTokens(one_block.total_s, rows_max, on_device, options.budget_s);
     if (many_tokens > block) {
       DELTAFILL_TRY_ASSIGN(longest, timer.Quickest(kManyTries, tries_s, many_tokens));
       many = longest;

@@ -199,7 +199,7 @@ absl::Status Worker::Composition::DescribeWorker() {
   const ModelConfig& config = model.config();
   const std::string& numerics = model.backend().numerics();
   DELTAFILL_TRY_ASSIGN(costs, Costs());
-  if (setup_.log) setup_.log(absl::StrCat(setup_.name, ": ", DescribeCosts(costs)));
+  if (setup_.log) setup_.log(absl::StrCat(setup_.name, ": costs: ", DescribeCosts(costs)));
   DELTAFILL_TRY_ASSIGN(state_parts, PartHeaders(model.state_layout(), 0));
   profile_.name = setup_.name;
   profile_.device = setup_.device.empty()
