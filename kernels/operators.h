@@ -92,6 +92,21 @@ struct SwiGluParams {
   int64_t width = 0;
 };
 
+// A product whose columns are the gates and ups of SwiGLU: y = silu(g) * u, where [g, u] is what
+// `gate_up` would write.
+struct MatMulSwiGluParams {
+  // weight [2 * width, in]: gates, then ups. y: room that a backend may keep [rows, 2 * width] in;
+  // what it holds afterwards says nothing. Neither biased nor accumulating.
+  MatMulParams gate_up;
+  MutableRows y;  // [rows, width]; overlaps neither gate_up.x nor gate_up.y
+};
+
+// Gated RMSNorm whose gates a product makes.
+struct MatMulGatedNormParams {
+  MatMulParams gate;   // y: room for [rows, groups*width], as above
+  RmsNormParams norm;  // its gate is not read; rows as the product's
+};
+
 // y[i] = table[tokens[i]]. Token ids are checked by the caller.
 struct EmbeddingParams {
   const Weight* table = nullptr;     // [vocabulary, width]
@@ -134,6 +149,10 @@ class Operators {
   virtual Status ShortConv(const ShortConvParams& params) = 0;
   virtual Status ConvTail(const ConvTailParams& params) = 0;
   virtual Status SwiGlu(const SwiGluParams& params) = 0;
+  // A product and what uses it at once. A backend may keep the product in fp32 and never write it:
+  // the bits are its own, the same for every number of rows, not always those of the single calls.
+  virtual Status MatMulSwiGlu(const MatMulSwiGluParams& params);
+  virtual Status MatMulGatedNorm(const MatMulGatedNormParams& params);
   virtual Status DeltaRuleForward(const DeltaRuleForwardParams& params) = 0;
   virtual Status DeltaRuleSummary(const DeltaRuleSummaryParams& params) = 0;
   virtual Status LatentAppend(const LatentAppendParams& params) = 0;
@@ -178,6 +197,25 @@ class Operators {
     return {StatusCode::kUnsupported, "recordings: this backend has none"};
   }
 };
+
+inline Status Operators::MatMulSwiGlu(const MatMulSwiGluParams& params) {
+  const MutableRows& gate = params.gate_up.y;
+  if (Status s = MatMul(params.gate_up); !s.ok()) return s;
+  if (params.gate_up.rows == 0) return {};
+  const int64_t width = params.gate_up.weight->out_features() / 2;
+  ConstRows up = gate;
+  up.data =
+      static_cast<const std::byte*>(gate.data) + static_cast<size_t>(width) * SizeOf(gate.dtype);
+  return SwiGlu(
+      {.gate = gate, .up = up, .y = params.y, .rows = params.gate_up.rows, .width = width});
+}
+
+inline Status Operators::MatMulGatedNorm(const MatMulGatedNormParams& params) {
+  if (Status s = MatMul(params.gate); !s.ok()) return s;
+  RmsNormParams norm = params.norm;
+  norm.gate = params.gate.y;
+  return RmsNorm(norm);
+}
 
 struct BackendOptions {
   DType compute_dtype = DType::kF32;  // of matrix products; kF32 or kBF16

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "kernels/cuda/plan.h"
 #include "kernels/param_checks.h"
 
 namespace deltafill::kernels::cuda {
@@ -34,6 +35,10 @@ Status CheckRows(const char* field, const ConstRows& rows, int64_t count, int64_
   if (aligned) return {};
   return InvalidArgument(std::string(field) + ": rows are not aligned to " +
                          std::to_string(alignment) + " bytes");
+}
+
+bool IsAligned16(const ConstRows& rows) {
+  return reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.row_stride % 8 == 0;
 }
 
 }  // namespace
@@ -79,6 +84,80 @@ Status CheckSwiGlu(const SwiGluParams& params) {
   if (Status s = CheckRows("gate", params.gate, params.rows, params.width, 16); !s.ok()) return s;
   if (Status s = CheckRows("up", params.up, params.rows, params.width, 16); !s.ok()) return s;
   return CheckRows("y", params.y, params.rows, params.width, 16);
+}
+
+Status CheckShortConv(const ShortConvParams& params) {
+  if (Status s = CheckOffsets(params.offsets); !s.ok()) return s;
+  if (params.channels < 8 || params.channels % 8 != 0) {
+    return InvalidArgument("channels is " + std::to_string(params.channels) +
+                           ", not a positive multiple of 8");
+  }
+  if (params.weight == nullptr) return InvalidArgument("weight is null");
+  if (reinterpret_cast<uintptr_t>(params.weight) % 16 != 0) {
+    return InvalidArgument("weight is not aligned to 16 bytes");
+  }
+  if (params.x.dtype != DType::kBF16 || params.y.dtype != DType::kBF16) {
+    return {StatusCode::kUnsupported, "x.dtype and y.dtype: the CUDA backend takes bf16 rows"};
+  }
+  if (!IsAligned16(params.x) || !IsAligned16(params.y)) {
+    return InvalidArgument("x and y must have rows aligned to 16 bytes");
+  }
+  return {};
+}
+
+Status CheckRmsNorm(const RmsNormParams& params) {
+  if (params.width < 8 || params.width % 8 != 0 || params.width > 8192) {
+    return InvalidArgument("width is " + std::to_string(params.width) +
+                           ", not a multiple of 8 in [8, 8192]");
+  }
+  if (params.groups < 1 || params.groups > 65535) {
+    return InvalidArgument("groups must be in [1, 65535]");
+  }
+  if (params.weight == nullptr) return InvalidArgument("weight is null");
+  if (params.rows < 0) return InvalidArgument("rows is negative");
+  if (params.rows == 0) return {};
+  const bool gated = params.gate.data != nullptr;
+  if (params.x.dtype != DType::kBF16 || params.y.dtype != DType::kBF16 ||
+      (gated && params.gate.dtype != DType::kBF16)) {
+    return {StatusCode::kUnsupported, "x, gate and y: the CUDA backend takes bf16 rows"};
+  }
+  if (IsAligned16(params.x) && IsAligned16(params.y) && (!gated || IsAligned16(params.gate)) &&
+      reinterpret_cast<uintptr_t>(params.weight) % 16 == 0) {
+    return {};
+  }
+  return InvalidArgument("x, gate, y and weight must be aligned to 16 bytes");
+}
+
+Status CheckMatMulSwiGlu(const MatMulSwiGluParams& params, int64_t out_features,
+                         int64_t in_features) {
+  const MatMulParams& product = params.gate_up;
+  if (Status s = CheckMatMul(product, out_features, in_features); !s.ok()) return s;
+  if (Status s = CheckMultiple("gate_up.weight's out_features", out_features, 16); !s.ok()) {
+    return s;
+  }
+  if (product.bias != nullptr || product.accumulate) {
+    return InvalidArgument("gate_up: has a bias or accumulates, which SwiGLU's product does not");
+  }
+  if (Status s = CheckRows("gate_up.y", product.y, product.rows, out_features, 16); !s.ok()) {
+    return s;
+  }
+  return CheckRows("y", params.y, product.rows, out_features / 2, 16);
+}
+
+Status CheckMatMulGatedNorm(const MatMulGatedNormParams& params, int64_t out_features,
+                            int64_t in_features) {
+  const RmsNormParams& norm = params.norm;
+  if (Status s = CheckMatMul(params.gate, out_features, in_features); !s.ok()) return s;
+  if (Status s = CheckRmsNorm(norm); !s.ok()) return s;
+  if (params.gate.accumulate) return InvalidArgument("gate: accumulates");
+  if (norm.rows != params.gate.rows) {
+    return InvalidArgument("norm.rows: " + std::to_string(norm.rows) + " is not gate.rows, " +
+                           std::to_string(params.gate.rows));
+  }
+  if (norm.groups * norm.width == out_features) return {};
+  return InvalidArgument("norm: " + std::to_string(norm.groups) + " groups of " +
+                         std::to_string(norm.width) + " are not the product's " +
+                         std::to_string(out_features) + " columns");
 }
 
 Status CheckCopy(const void* to, const void* from, size_t bytes) {

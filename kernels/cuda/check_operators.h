@@ -22,6 +22,15 @@ Status CheckWeight(const void* host_data, DType dtype, int64_t out_features, int
 Status CheckMatMul(const MatMulParams& params, int64_t out_features, int64_t in_features);
 Status CheckEmbedding(const EmbeddingParams& params, int64_t vocabulary, int64_t width);
 Status CheckSwiGlu(const SwiGluParams& params);
+// The features of gate_up's and gate's weight.
+Status CheckMatMulSwiGlu(const MatMulSwiGluParams& params, int64_t out_features,
+                         int64_t in_features);
+Status CheckMatMulGatedNorm(const MatMulGatedNormParams& params, int64_t out_features,
+                            int64_t in_features);
+// Channels are a multiple of 8; rows are aligned to 16 bytes.
+Status CheckShortConv(const ShortConvParams& params);
+// Width is a multiple of 8, at most 8,192; rows are aligned to 16 bytes.
+Status CheckRmsNorm(const RmsNormParams& params);
 
 // A copy or fill of `bytes`: pointers may be null only for zero bytes.
 Status CheckCopy(const void* to, const void* from, size_t bytes);

@@ -18,7 +18,8 @@ set_target_properties(deltafill_cuda_portable PROPERTIES CUDA_ARCHITECTURES "80;
 
 # Tuned for Hopper.
 add_library(deltafill_cuda_sm90 OBJECT
-  cuda/grouped_hopper.cu cuda/latent_hopper.cu cuda/ring_kernel_k128.cu cuda/step_product_many.cu)
+  cuda/dense_hopper.cu cuda/grouped_hopper.cu cuda/gated_norm_hopper.cu
+  cuda/latent_hopper.cu cuda/ring_kernel_k128.cu cuda/step_product_many.cu)
 set_target_properties(deltafill_cuda_sm90 PROPERTIES CUDA_ARCHITECTURES "90a-real")
 
 foreach(target deltafill_cuda_portable deltafill_cuda_sm90)
@@ -28,9 +29,9 @@ foreach(target deltafill_cuda_portable deltafill_cuda_sm90)
 endforeach()
 
 add_library(deltafill_cuda SHARED
-  cuda/backend.cc cuda/c_api.cc cuda/forward.cc cuda/grouped_hopper.cc cuda/latent_hopper.cc
-  cuda/mixture.cc
-  cuda/operators.cc cuda/operators_latent.cc cuda/operators_latent_hopper.cc
+  cuda/backend.cc cuda/c_api.cc cuda/dense_product.cc cuda/forward.cc
+  cuda/grouped_hopper.cc cuda/gated_norm_product.cc cuda/latent_hopper.cc cuda/mixture.cc
+  cuda/operators.cc cuda/operators_fused.cc cuda/operators_latent.cc cuda/operators_latent_hopper.cc
   cuda/operators_matmul.cc cuda/operators_mixture.cc
   cuda/operators_recording.cc cuda/operators_step.cc cuda/product.cc cuda/product_probe.cc
   cuda/recording.cc cuda/runtime.cc cuda/step_product.cc cuda/tensor_map.cc cuda/weight.cc

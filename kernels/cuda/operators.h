@@ -46,6 +46,8 @@ class CudaOperators final : public Operators {
   Status ShortConv(const ShortConvParams& params) override;
   Status ConvTail(const ConvTailParams& params) override;
   Status SwiGlu(const SwiGluParams& params) override;
+  Status MatMulSwiGlu(const MatMulSwiGluParams& params) override;
+  Status MatMulGatedNorm(const MatMulGatedNormParams& params) override;
   Status DeltaRuleForward(const DeltaRuleForwardParams& params) override;
   Status DeltaRuleSummary(const DeltaRuleSummaryParams& params) override;
   Status LatentAppend(const LatentAppendParams& params) override;

@@ -1,5 +1,4 @@
-#include <string>
-
+#include "kernels/cuda/check_operators.h"
 #include "kernels/cuda/inputs.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/log2e.h"
@@ -193,27 +192,9 @@ cudaError_t DispatchNorm(const NormKernelParams& p, cudaStream_t stream) {
 }  // namespace
 
 Status RmsNorm(const RmsNormParams& params, cudaStream_t stream) {
-  if (params.width < 8 || params.width % 8 != 0 || params.width > 8192) {
-    return InvalidArgument("width is " + std::to_string(params.width) +
-                           ", not a multiple of 8 in [8, 8192]");
-  }
-  if (params.groups < 1 || params.groups > 65535) {
-    return InvalidArgument("groups must be in [1, 65535]");
-  }
-  if (params.weight == nullptr) return InvalidArgument("weight is null");
-  if (params.rows < 0) return InvalidArgument("rows is negative");
+  if (Status s = CheckRmsNorm(params); !s.ok()) return s;
   if (params.rows == 0) return {};
   const bool gated = params.gate.data != nullptr;
-  if (params.x.dtype != DType::kBF16 || params.y.dtype != DType::kBF16 ||
-      (gated && params.gate.dtype != DType::kBF16)) {
-    return {StatusCode::kUnsupported, "x, gate and y: the CUDA backend takes bf16 rows"};
-  }
-  if (!IsVectorized(params.x.data, params.x.row_stride) ||
-      !IsVectorized(params.y.data, params.y.row_stride) ||
-      (gated && !IsVectorized(params.gate.data, params.gate.row_stride)) ||
-      reinterpret_cast<uintptr_t>(params.weight) % 16 != 0) {
-    return InvalidArgument("x, gate, y and weight must be aligned to 16 bytes");
-  }
   NormKernelParams p;
   p.x = MakeDeviceRows(params.x);
   if (gated) p.gate = MakeDeviceRows(params.gate);

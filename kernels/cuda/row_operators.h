@@ -20,7 +20,6 @@ inline constexpr int kShortConvInlineSequences = 64;
 Status ShortConv(const ShortConvParams& params, DeviceBuffer* descriptions, cudaStream_t stream);
 Status ConvTail(const ConvTailParams& params, cudaStream_t stream);
 
-// Width is a multiple of 8, at most 8,192; rows are aligned to 16 bytes.
 Status RmsNorm(const RmsNormParams& params, cudaStream_t stream);
 
 }  // namespace deltafill::kernels::cuda

@@ -1,12 +1,12 @@
 #include <algorithm>
-#include <string>
 #include <vector>
 
+#include "kernels/cuda/check_operators.h"
 #include "kernels/cuda/inputs.h"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/log2e.h"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/row_operators.h"
+#include "kernels/cuda/short_conv.cuh"
 
 namespace deltafill::kernels::cuda {
 namespace {
@@ -78,19 +78,14 @@ __device__ __forceinline__ const ConvSequence& SequenceOfRun(const ConvKernelPar
   return p.At(low);
 }
 
-__device__ __forceinline__ float Silu(float x) { return x * Reciprocal(1.0f + Exp2(-x * kLog2E)); }
-
 __global__ void __launch_bounds__(256) ConvKernel(const __grid_constant__ ConvKernelParams p) {
   const int64_t channel = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * 8;
   if (channel >= p.channels) return;
   const ConvSequence sequence = SequenceOfRun(p, blockIdx.x);
   const int64_t first = (blockIdx.x - sequence.first_run) * kRunRows;
-  float weight[kConvKernelSize][8];
+  float4 weight[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const float4 w = reinterpret_cast<const float4*>(p.weight)[channel + i];
-    weight[0][i] = w.x, weight[1][i] = w.y, weight[2][i] = w.z, weight[3][i] = w.w;
-  }
+  for (int c = 0; c < 8; ++c) weight[c] = reinterpret_cast<const float4*>(p.weight)[channel + c];
   Channels8 before[3] = {RowAt(p, sequence, first - 3, channel),
                          RowAt(p, sequence, first - 2, channel),
                          RowAt(p, sequence, first - 1, channel)};
@@ -112,10 +107,7 @@ __global__ void __launch_bounds__(256) ConvKernel(const __grid_constant__ ConvKe
       float out[8];
 #pragma unroll
       for (int c = 0; c < 8; ++c) {
-        float sum = weight[0][c] * before[0].x[c];
-        sum = fmaf(weight[1][c], before[1].x[c], sum);
-        sum = fmaf(weight[2][c], before[2].x[c], sum);
-        out[c] = Silu(fmaf(weight[3][c], now.x[c], sum));
+        out[c] = ConvolvedSilu(weight[c], before[0].x[c], before[1].x[c], before[2].x[c], now.x[c]);
       }
       *reinterpret_cast<uint4*>(y) = make_uint4(PackBf16(out[0], out[1]), PackBf16(out[2], out[3]),
                                                 PackBf16(out[4], out[5]), PackBf16(out[6], out[7]));
@@ -189,10 +181,7 @@ __global__ void __launch_bounds__(64) ConvStepKernel(const __grid_constant__ Con
 #pragma unroll
   for (int c = 0; c < 8; ++c) {
     float* const rows = tail + c * kConvTailRows;
-    float sum = weight[c].x * rows[0];
-    sum = fmaf(weight[c].y, rows[1], sum);
-    sum = fmaf(weight[c].z, rows[2], sum);
-    out[c] = Silu(fmaf(weight[c].w, now.x[c], sum));
+    out[c] = ConvolvedSilu(weight[c], rows[0], rows[1], rows[2], now.x[c]);
     rows[0] = rows[1], rows[1] = rows[2], rows[2] = now.x[c];
   }
   *reinterpret_cast<uint4*>(p.y + sequence.first_row * p.y_stride + channel) =
@@ -215,30 +204,10 @@ __global__ void ConvTailKernel(DeviceRows x, int64_t tokens, const float* tail_i
   for (int i = 0; i < kConvTailRows; ++i) tail_out[channel * kConvTailRows + i] = rows[i];
 }
 
-Status CheckConv(const ShortConvParams& params) {
-  if (Status s = CheckOffsets(params.offsets); !s.ok()) return s;
-  if (params.channels < 8 || params.channels % 8 != 0) {
-    return InvalidArgument("channels is " + std::to_string(params.channels) +
-                           ", not a positive multiple of 8");
-  }
-  if (params.weight == nullptr) return InvalidArgument("weight is null");
-  if (reinterpret_cast<uintptr_t>(params.weight) % 16 != 0) {
-    return InvalidArgument("weight is not aligned to 16 bytes");
-  }
-  if (params.x.dtype != DType::kBF16 || params.y.dtype != DType::kBF16) {
-    return {StatusCode::kUnsupported, "x.dtype and y.dtype: the CUDA backend takes bf16 rows"};
-  }
-  if (!IsVectorized(params.x.data, params.x.row_stride) ||
-      !IsVectorized(params.y.data, params.y.row_stride)) {
-    return InvalidArgument("x and y must have rows aligned to 16 bytes");
-  }
-  return {};
-}
-
 }  // namespace
 
 Status ShortConv(const ShortConvParams& params, DeviceBuffer* descriptions, cudaStream_t stream) {
-  if (Status s = CheckConv(params); !s.ok()) return s;
+  if (Status s = CheckShortConv(params); !s.ok()) return s;
   const int sequences = static_cast<int>(params.offsets.size()) - 1;
   if (sequences == 0) return {};
   std::vector<ConvSequence> host(sequences);

@@ -39,6 +39,36 @@ __device__ __forceinline__ void TensorCopy(uint32_t to, const TensorMap* map, in
       : "memory");
 }
 
+__device__ __forceinline__ void TensorCopy(uint32_t to, const TensorMap* map, int c0, int c1,
+                                           int c2, int c3, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::"
+      "complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+      "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(barrier)
+      : "memory");
+}
+
+// From shared memory; what lies outside the tensor is left out. A commit makes a group of a
+// thread's stores so far.
+__device__ __forceinline__ void TensorStore(const TensorMap* map, int c0, int c1, uint32_t from) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+      "r"(c0), "r"(c1), "r"(from)
+      : "memory");
+}
+__device__ __forceinline__ void CommitTensorStores() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until all but the last `pending` groups have read their shared memory, or all have been done.
+template <int pending>
+__device__ __forceinline__ void WaitForTensorReads() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
+}
+__device__ __forceinline__ void WaitForTensorStores() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 // To the same place in each CTA whose bit is in `ctas`, and each one's own
 // barrier.
 __device__ __forceinline__ void TensorCopyToAll(uint32_t to, const TensorMap* map, int c0, int c1,

@@ -9,7 +9,7 @@ namespace deltafill::kernels::cuda {
 namespace {
 
 constexpr unsigned kDriverVersion = 12000;  // the first with tensor maps
-constexpr size_t kDimsMax = 3;
+constexpr size_t kDimsMax = 4;
 
 // From the driver itself: nothing links against it.
 decltype(&cuTensorMapEncodeTiled) Encoder() {
@@ -34,7 +34,7 @@ Status MakeTensorMap(const TensorMapShape& shape, TensorMap* out) {
   const size_t rank = shape.dims.size();
   std::array<cuuint64_t, kDimsMax> dims = {};
   std::array<cuuint64_t, kDimsMax> stride_bytes = {};
-  std::array<cuuint32_t, kDimsMax> box = {kTensorMapBox};
+  std::array<cuuint32_t, kDimsMax> box = {shape.inner_box};
   std::array<cuuint32_t, kDimsMax> steps = {};
   for (size_t i = 0; i < rank; ++i) {
     dims[i] = static_cast<cuuint64_t>(shape.dims[i]);
@@ -43,10 +43,12 @@ Status MakeTensorMap(const TensorMapShape& shape, TensorMap* out) {
     stride_bytes[i - 1] = static_cast<cuuint64_t>(shape.strides[i - 1]) * 2;
     box[i] = shape.outer_boxes[i - 1];
   }
+  const CUtensorMapSwizzle swizzle =
+      shape.inner_box == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
   const CUresult result =
       encode(out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, static_cast<cuuint32_t>(rank),
              const_cast<void*>(shape.start), dims.data(), stride_bytes.data(), box.data(),
-             steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return {};
   return {StatusCode::kInternal,

@@ -114,6 +114,17 @@ struct WgmmaRows<160> {
   }
 };
 template <>
+struct WgmmaRows<176> {
+  static __device__ __forceinline__ void Multiply(float (&d)[88], uint64_t a, uint64_t b,
+                                                  bool accumulate) {
+    DELTAFILL_WGMMA("176", "88", "89", "90",
+                    DELTAFILL_R0 "," DELTAFILL_R16 "," DELTAFILL_R32 "," DELTAFILL_R48
+                                 "," DELTAFILL_R64 ",%80,%81,%82,%83,%84,%85,%86,%87",
+                    DELTAFILL_D16(0), DELTAFILL_D16(16), DELTAFILL_D16(32), DELTAFILL_D16(48),
+                    DELTAFILL_D16(64), DELTAFILL_D4(80), DELTAFILL_D4(84));
+  }
+};
+template <>
 struct WgmmaRows<192> {
   static __device__ __forceinline__ void Multiply(float (&d)[96], uint64_t a, uint64_t b,
                                                   bool accumulate) {

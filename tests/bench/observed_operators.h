@@ -85,6 +85,13 @@ class ObservedOperators final : public kernels::Operators {
   Status SwiGlu(const kernels::SwiGluParams& p) override {
     return Around("swiglu", [&] { return lane_->SwiGlu(p); });
   }
+  Status MatMulSwiGlu(const kernels::MatMulSwiGluParams& p) override {
+    return Around(ProductName(p.gate_up) + " with swiglu", [&] { return lane_->MatMulSwiGlu(p); });
+  }
+  Status MatMulGatedNorm(const kernels::MatMulGatedNormParams& p) override {
+    return Around(ProductName(p.gate) + " with gated norm",
+                  [&] { return lane_->MatMulGatedNorm(p); });
+  }
   Status DeltaRuleForward(const kernels::DeltaRuleForwardParams& p) override {
     return Around("delta rule", [&] { return lane_->DeltaRuleForward(p); });
   }

@@ -113,7 +113,7 @@ TEST(ProductPlanTest, DigestIsOfWhatIsChosenNotOfItsOrder) {
 TEST(ProductPlanTest, NumericsNameSaysWhatBitsDependOn) {
   const std::string name = CudaNumericsName(9, 0, 132, 130100, {Choice(64, {{}})});
   EXPECT_EQ(name, "cuda/bf16/sm_90x132/cublaslt-130100/products-" + DigestOf({Choice(64, {{}})}) +
-                      "/block64/v5");
+                      "/block64/v6");
   EXPECT_EQ(DigestOf({}).size(), 16u);
 }
 

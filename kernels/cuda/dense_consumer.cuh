@@ -1,0 +1,136 @@
+// The warpgroups of the dense product that multiply. They take turns with the tiles, so what one
+// does with its sums costs the matrix unit nothing. d[half][matrix row, token] of a thread is y
+// transposed; a tile's 128 matrix rows are two halves.
+#ifndef DELTAFILL_KERNELS_CUDA_DENSE_CONSUMER_CUH_
+#define DELTAFILL_KERNELS_CUDA_DENSE_CONSUMER_CUH_
+
+#include "kernels/cuda/dense_hopper_shared.cuh"
+#include "kernels/cuda/swiglu.cuh"
+#include "kernels/cuda/wgmma_rows.cuh"
+
+namespace deltafill::kernels::cuda {
+
+struct DenseConsumer {
+  static constexpr int kSums = kDenseTokenTile / 2;  // of a thread, of each half
+
+  const DenseHopperParams& p;
+  DenseShared& s;
+  int rank, group, warp, lane;  // of the cluster; warpgroup, warp in it, lane in that
+  DenseRing ring;
+
+  __device__ __forceinline__ void GiveBack(int stage) const {
+    if (lane < kDenseCluster) BarrierArriveAt(SharedAddress(&s.emptied[stage]), lane);
+  }
+
+  // A barrier tells its last round from the one before only, so a warpgroup waits for a stage no
+  // sooner than the other has seen all of its own filled.
+  static constexpr int kTurn = 3;  // named barriers 3 and 4
+  __device__ __forceinline__ void TakeTurn() const { GroupBarrier(kTurn + group, 256); }
+  __device__ __forceinline__ void PassTurn() const {
+    asm volatile("bar.arrive %0, %1;" ::"r"(kTurn + (group ^ 1)), "r"(256) : "memory");
+  }
+
+  __device__ __forceinline__ void Multiply(float (&d)[2][kSums]) {
+    int before = 0;
+    TakeTurn();
+    for (int block = 0; block < p.depth_blocks; ++block) {
+      BarrierWait(SharedAddress(&s.filled[ring.stage]), ring.parity);
+      if (block + 1 == p.depth_blocks) PassTurn();
+      const uint64_t a = TileDescriptor(SharedAddress(s.matrix[ring.stage]), 16);
+      const uint64_t b = TileDescriptor(SharedAddress(s.tokens[ring.stage]), 16);
+      WgmmaFence();
+#pragma unroll
+      for (int step = 0; step < 4; ++step) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          WgmmaRows<kDenseTokenTile>::Multiply(d[half], Advance(a, half * 64 * 128 + step * 32),
+                                               Advance(b, step * 32), block > 0 || step > 0);
+        }
+      }
+      WgmmaCommit();
+      if (block > 0) {
+        WgmmaWait<1>();
+        GiveBack(before);
+      }
+      before = ring.stage;
+      ring.Step();
+    }
+    WgmmaWait<0>();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) Pin(d[half]);
+    GiveBack(before);
+  }
+
+  // Rows that only the cluster's other CTA multiplies.
+  __device__ __forceinline__ void PassOver() {
+    TakeTurn();
+    for (int block = 0; block < p.depth_blocks; ++block) {
+      BarrierWait(SharedAddress(&s.filled[ring.stage]), ring.parity);
+      GiveBack(ring.stage);
+      ring.Step();
+    }
+    PassTurn();
+  }
+
+  __device__ __forceinline__ uint32_t Output(int byte) const {
+    return SharedAddress(s.outputs[group]) + byte;
+  }
+
+  // 64 features of all tokens to shared memory.
+  __device__ __forceinline__ void Stage(const float (&d)[2][kSums]) const {
+    const int quarter = lane >> 3, of_eight = lane & 7;
+#pragma unroll
+    for (int n = 0; n < kDenseTokenTile / 8; n += 2) {
+      uint32_t pairs[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* const x = &d[i & 1][(n + (i >> 1)) * 4];
+        pairs[i] = PackBf16(SiluTimes(x[0], x[2]), SiluTimes(x[1], x[3]));
+      }
+      StoreMatrix4Transposed(
+          Output(SwizzledPiece((n + (quarter >> 1)) * 8 + of_eight, (quarter & 1) * 4 + warp)),
+          pairs[0], pairs[1], pairs[2], pairs[3]);
+    }
+  }
+
+  // Once the copy engine has taken what was there.
+  __device__ __forceinline__ void BeginOutput() const {
+    if (warp == 0 && lane == 0) WaitForTensorReads<0>();
+    GroupBarrier(group + 1, 128);
+  }
+  __device__ __forceinline__ void EndOutput(int feature, int token) const {
+    FenceAsyncShared();
+    GroupBarrier(group + 1, 128);
+    if (warp != 0 || lane != 0) return;
+    TensorStore(&p.y, feature, token, Output(0));
+    CommitTensorStores();
+  }
+
+  __device__ __forceinline__ void RunTile(const DenseTile& tile) {
+    const int matrix_tile = tile.matrix_tile + rank;
+    if (!IsPresent(p, matrix_tile)) return PassOver();
+    float d[2][kSums];
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) d[0][i] = d[1][i] = 0.0f;  // else registers are the loop's
+    Multiply(d);
+    BeginOutput();
+    Stage(d);
+    EndOutput(matrix_tile * 64, tile.first_token);
+  }
+
+  __device__ __forceinline__ void Run(int first, int step, int tiles) {
+    if (group == 1) {
+      ring.Skip(p.depth_blocks);
+      PassTurn();  // the first is the other's
+    }
+    for (int index = first + group * step; index < tiles; index += 2 * step) {
+      RunTile(DenseTileOf(p, index));
+      ring.Skip(p.depth_blocks);
+    }
+    if (warp == 0 && lane == 0) WaitForTensorStores();
+  }
+};
+
+}  // namespace deltafill::kernels::cuda
+
+#endif  // DELTAFILL_KERNELS_CUDA_DENSE_CONSUMER_CUH_

@@ -1,0 +1,62 @@
+// A persistent kernel: one thread of a CTA brings tiles in, two warpgroups multiply them, and the
+// copy engine takes the results out.
+#include "kernels/cuda/dense_consumer.cuh"
+#include "kernels/cuda/dense_producer.cuh"
+
+namespace deltafill::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 384;
+constexpr int kMultiplyRegisters = 240, kCopyRegisters = 24;
+static_assert(2 * kMultiplyRegisters + kCopyRegisters <= 504);  // 3 x 168, as launched
+
+__global__ void __launch_bounds__(kThreads, 1)
+    DenseHopperKernel(const __grid_constant__ DenseHopperParams p) {
+  extern __shared__ __align__(1024) uint8_t shared_bytes[];
+  DenseShared& s = *reinterpret_cast<DenseShared*>(shared_bytes);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kDenseStages; ++i) {
+      BarrierInit(SharedAddress(&s.filled[i]), 1);
+      BarrierInit(SharedAddress(&s.emptied[i]), 4 * kDenseCluster);
+    }
+    FenceBarrierInit();
+    FenceAsync();
+  }
+  ClusterSync();
+  const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) >> 7, 0);
+  const int rank = ClusterRank();
+  const int first = static_cast<int>(blockIdx.x) / kDenseCluster;
+  const int step = static_cast<int>(gridDim.x) / kDenseCluster;
+  const int tiles = p.feature_groups * p.token_tiles;
+  if (warpgroup == 2) {
+    ShrinkRegisters<kCopyRegisters>();
+    if (threadIdx.x == 256) DenseProducer{p, s, rank, {}}.Run(first, step, tiles);
+  } else {
+    GrowRegisters<kMultiplyRegisters>();
+    const int warp = (threadIdx.x >> 5) & 3, lane = threadIdx.x & 31;
+    DenseConsumer{p, s, rank, warpgroup, warp, lane, {}}.Run(first, step, tiles);
+  }
+  ClusterSync();  // a CTA stays until no other writes to its shared memory
+}
+
+}  // namespace
+
+cudaError_t LaunchDenseHopperKernel(const DenseHopperParams& params, int clusters,
+                                    cudaStream_t stream) {
+  const cudaError_t error = cudaFuncSetAttribute(
+      DenseHopperKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(DenseShared));
+  if (error != cudaSuccess) return error;
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {kDenseCluster, 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(clusters * kDenseCluster));
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = sizeof(DenseShared);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, DenseHopperKernel, params);
+}
+
+}  // namespace deltafill::kernels::cuda

@@ -1,0 +1,70 @@
+// Shared memory of the dense product's CTA, its tiles and their order.
+#ifndef DELTAFILL_KERNELS_CUDA_DENSE_HOPPER_SHARED_CUH_
+#define DELTAFILL_KERNELS_CUDA_DENSE_HOPPER_SHARED_CUH_
+
+#include "kernels/cuda/dense_hopper.h"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/tensor_copy.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+namespace deltafill::kernels::cuda {
+
+inline constexpr int kDenseStages = 4;
+inline constexpr int kDenseCluster = 2;  // CTAs that share a tile of rows
+inline constexpr int kDenseMatrixBytes = kDenseMatrixTile * 128;
+inline constexpr int kDenseTokenBytes = kDenseTokenTile * 128;
+
+struct alignas(1024) DenseShared {
+  uint8_t matrix[kDenseStages][kDenseMatrixBytes];
+  uint8_t tokens[kDenseStages][kDenseTokenBytes];
+  uint8_t outputs[2][kDenseTokenBytes];  // of a multiplying warpgroup
+  uint64_t filled[kDenseStages];
+  uint64_t emptied[kDenseStages];
+};
+static_assert(sizeof(DenseShared) <= 227 * 1024);
+
+// A place in the ring of stages.
+struct DenseRing {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void Step() {
+    if (++stage == kDenseStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  // Past the blocks that the other warpgroup takes.
+  __device__ __forceinline__ void Skip(int blocks) {
+    const int at = stage + blocks;
+    stage = at % kDenseStages;
+    parity ^= static_cast<uint32_t>(at / kDenseStages) & 1;
+  }
+};
+
+// 16 bytes of a row of 128, as the copy engine's swizzle has them.
+__device__ __forceinline__ int SwizzledPiece(int row, int piece) {
+  return row * 128 + ((piece ^ (row & 7)) << 4);
+}
+
+struct DenseTile {
+  int matrix_tile = 0;  // of the cluster's first CTA
+  int first_token = 0;
+};
+
+// Bands of 8 token tiles by all groups of features: what runs at one time reads few rows of either.
+__device__ __forceinline__ DenseTile DenseTileOf(const DenseHopperParams& p, int index) {
+  constexpr int kBand = 8;
+  const int band = index / (kBand * p.feature_groups);
+  const int of_band = index - band * kBand * p.feature_groups;
+  const int width = min(kBand, p.token_tiles - band * kBand);
+  const int token_tile = band * kBand + of_band % width;
+  return {of_band / width * kDenseCluster, token_tile * kDenseTokenTile};
+}
+
+__device__ __forceinline__ bool IsPresent(const DenseHopperParams& p, int matrix_tile) {
+  return matrix_tile * kDenseMatrixTile < p.matrix_rows;
+}
+
+}  // namespace deltafill::kernels::cuda
+
+#endif  // DELTAFILL_KERNELS_CUDA_DENSE_HOPPER_SHARED_CUH_

@@ -1,0 +1,42 @@
+// The thread of the dense product that has the copy engine bring tiles in.
+#ifndef DELTAFILL_KERNELS_CUDA_DENSE_PRODUCER_CUH_
+#define DELTAFILL_KERNELS_CUDA_DENSE_PRODUCER_CUH_
+
+#include "kernels/cuda/dense_hopper_shared.cuh"
+
+namespace deltafill::kernels::cuda {
+
+struct DenseProducer {
+  const DenseHopperParams& p;
+  DenseShared& s;
+  int rank;  // of the CTA in its cluster
+  DenseRing ring;
+
+  __device__ __forceinline__ void CopyMatrix(int block, int matrix_tile, uint32_t filled) const {
+    TensorCopy(SharedAddress(s.matrix[ring.stage]), &p.matrix, block * 64, 0, 0, matrix_tile * 8,
+               filled);
+  }
+
+  __device__ __forceinline__ void Run(int first, int step, int tiles) {
+    const int half = rank * (kDenseTokenTile / 2);
+    for (int index = first; index < tiles; index += step) {
+      const DenseTile tile = DenseTileOf(p, index);
+      const int matrix_tile = tile.matrix_tile + rank;
+      const bool present = IsPresent(p, matrix_tile);
+      for (int block = 0; block < p.depth_blocks; ++block) {
+        const uint32_t filled = SharedAddress(&s.filled[ring.stage]);
+        BarrierWait(SharedAddress(&s.emptied[ring.stage]), ring.parity ^ 1);
+        BarrierExpect(filled, kDenseTokenBytes + (present ? kDenseMatrixBytes : 0));
+        if (present) CopyMatrix(block, matrix_tile, filled);
+        // Each CTA brings half of the rows to both.
+        TensorCopyToAll(SharedAddress(s.tokens[ring.stage]) + half * 128, &p.x, block * 64,
+                        tile.first_token + half, filled, 3);
+        ring.Step();
+      }
+    }
+  }
+};
+
+}  // namespace deltafill::kernels::cuda
+
+#endif  // DELTAFILL_KERNELS_CUDA_DENSE_PRODUCER_CUH_
