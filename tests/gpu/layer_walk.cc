@@ -44,8 +44,13 @@ class WeightSource {
   std::unique_ptr<kernels::Operators> lane_;
 };
 
+// q, k, v before the convolution, the low-rank inputs and beta.
+int64_t InputWidth(const WalkShape& shape) {
+  return (3 * shape.Channels() + 2 * kDim + shape.heads + 7) / 8 * 8;
+}
+
 int64_t ScratchWidth(const WalkShape& shape) {
-  return std::max(6 * shape.Channels() + 2 * kDim + shape.heads, 3 * shape.intermediate);
+  return std::max(InputWidth(shape) + 3 * shape.Channels(), 3 * shape.intermediate);
 }
 
 MutableRows ColumnsFrom(MutableRows rows, int64_t first) {
@@ -78,8 +83,7 @@ LayerWalk::LayerWalk(kernels::Backend* backend, const WalkShape& shape, uint64_t
   for (int i = 0; i < shape.layers; ++i) {
     Layer layer;
     layer.norms = source.Vector(3 * hidden, 0.1, 1.0);  // mixer, MLP, final
-    layer.qkv = source.Matrix(3 * channels, hidden);
-    layer.low_rank = source.Matrix(2 * kDim + shape.heads, hidden);
+    layer.input = source.Matrix(3 * channels + 2 * kDim + shape.heads, hidden);
     layer.decay = source.Matrix(channels, kDim);
     layer.gate = source.Matrix(channels, kDim);
     layer.output = source.Matrix(hidden, channels);
@@ -122,72 +126,107 @@ kernels::MatMulParams WalkLane::Product(const Pass& pass, const MutableRows& x,
           .step = pass.decode};
 }
 
-void WalkLane::Mix(int layer, const Pass& pass) {
-  const LayerWalk::Layer& w = walk_->layers_[static_cast<size_t>(layer)];
+// What a layer's mixer works in. Once the convolution has read q, k and v, their columns are those
+// of what follows.
+struct WalkLane::Views {
+  MutableRows hidden, normed;
+  MutableRows before, after;  // q, k, v
+  MutableRows low_rank, decay, gate, o;
+};
+
+WalkLane::Views WalkLane::MixerViews() const {
   const WalkShape& shape = walk_->shape();
-  const int64_t channels = shape.Channels(), hidden = shape.hidden;
-  const auto columns = [&](int64_t first, int64_t width) {
-    return MutableRows{scratch_.as<uint16_t>() + rows_max_ * first, DType::kBF16, width};
-  };
-  const MutableRows before = columns(0, 3 * channels), after = columns(3 * channels, 3 * channels);
-  const MutableRows decay = columns(0, channels), gate = columns(channels, channels);
-  const MutableRows o = columns(2 * channels, channels);
-  const MutableRows low_rank = columns(6 * channels, 2 * kDim + shape.heads);
-  const MutableRows rows = {hidden_.as<void>(), DType::kBF16, hidden};
-  const MutableRows normed = {normed_.as<void>(), DType::kBF16, hidden};
-  // A layer's state: the recurrence's, then the tail's.
-  const int64_t at = layer * (channels * kDim + 9 * channels), tail_at = at + channels * kDim;
-  std::vector<const float*> tails_in, states_in;
-  std::vector<float*> tails_out, states_out;
-  for (size_t i = 0; i < pass.states_out.size(); ++i) {
-    const float* const in = pass.states_in[i];
-    states_in.push_back(in != nullptr ? in + at : nullptr);
-    tails_in.push_back(in != nullptr ? in + tail_at : nullptr);
-    states_out.push_back(pass.states_out[i] + at);
-    tails_out.push_back(pass.states_out[i] + tail_at);
+  const int64_t channels = shape.Channels(), width = InputWidth(shape);
+  const MutableRows before = {scratch_.as<void>(), DType::kBF16, width};
+  return {.hidden = {hidden_.as<void>(), DType::kBF16, shape.hidden},
+          .normed = {normed_.as<void>(), DType::kBF16, shape.hidden},
+          .before = before,
+          .after = {scratch_.as<uint16_t>() + rows_max_ * width, DType::kBF16, 3 * channels},
+          .low_rank = ColumnsFrom(before, 3 * channels),
+          .decay = before,
+          .gate = ColumnsFrom(before, channels),
+          .o = ColumnsFrom(before, 2 * channels)};
+}
+
+// Of each sequence, where a layer's state is: the recurrence's, then the tail's.
+struct WalkLane::States {
+  std::vector<const float*> rule_in, tails_in;
+  std::vector<float*> rule_out, tails_out;
+
+  States(const Pass& pass, int layer, int64_t channels) {
+    const int64_t at = layer * (channels * kDim + 9 * channels), tail_at = at + channels * kDim;
+    for (size_t i = 0; i < pass.states_out.size(); ++i) {
+      const float* const in = pass.states_in[i];
+      rule_in.push_back(in != nullptr ? in + at : nullptr);
+      tails_in.push_back(in != nullptr ? in + tail_at : nullptr);
+      rule_out.push_back(pass.states_out[i] + at);
+      tails_out.push_back(pass.states_out[i] + tail_at);
+    }
   }
-  const kernels::MatMulParams inputs[] = {Product(pass, normed, *w.qkv, before),
-                                          Product(pass, normed, *w.low_rank, low_rank)};
-  Must(ops().MatMuls(inputs));
-  Must(ops().ShortConv({.x = before,
+};
+
+void WalkLane::Convolve(int layer, const Pass& pass, const Views& views, const States& states) {
+  const LayerWalk::Layer& w = walk_->layers_[static_cast<size_t>(layer)];
+  const int64_t channels = 3 * walk_->shape().Channels();
+  Must(ops().MatMul(Product(pass, views.normed, *w.input, views.before)));
+  Must(ops().ShortConv({.x = views.before,
                         .weight = w.conv->as<float>(),
                         .offsets = pass.offsets,
-                        .tails_in = tails_in.data(),
-                        .tails_out = tails_out.data(),
-                        .y = after,
-                        .channels = 3 * channels}));
-  const kernels::MatMulParams gates[] = {Product(pass, low_rank, *w.decay, decay),
-                                         Product(pass, ColumnsFrom(low_rank, kDim), *w.gate, gate)};
-  Must(ops().MatMuls(gates));
-  const kernels::DeltaRuleInputs in = {.q = after,
-                                       .k = ColumnsFrom(after, channels),
-                                       .v = ColumnsFrom(after, 2 * channels),
-                                       .f = decay,
-                                       .beta = ColumnsFrom(low_rank, 2 * kDim),
+                        .tails_in = states.tails_in.data(),
+                        .tails_out = states.tails_out.data(),
+                        .y = views.after,
+                        .channels = channels}));
+}
+
+void WalkLane::RunRule(int layer, const Pass& pass, const Views& views, const States& states) {
+  const LayerWalk::Layer& w = walk_->layers_[static_cast<size_t>(layer)];
+  const int64_t channels = walk_->shape().Channels();
+  const kernels::DeltaRuleInputs in = {.q = views.after,
+                                       .k = ColumnsFrom(views.after, channels),
+                                       .v = ColumnsFrom(views.after, 2 * channels),
+                                       .f = views.decay,
+                                       .beta = ColumnsFrom(views.low_rank, 2 * kDim),
                                        .a_log = w.a_log->as<float>(),
                                        .dt_bias = w.dt_bias->as<float>()};
   if (pass.decode) {
-    Must(ops().DeltaRuleStep({.shape = walk_->rule_,
-                              .in = in,
-                              .batch = pass.rows,
-                              .states = states_out.data(),
-                              .o = o}));
-  } else {
-    Must(ops().DeltaRuleForward({.shape = walk_->rule_,
-                                 .in = in,
-                                 .offsets = pass.offsets,
-                                 .initial_states = states_in.data(),
-                                 .o = o,
-                                 .final_states = states_out.data()}));
+    return Must(ops().DeltaRuleStep({.shape = walk_->rule_,
+                                     .in = in,
+                                     .batch = pass.rows,
+                                     .states = states.rule_out.data(),
+                                     .o = views.o}));
   }
-  Must(ops().RmsNorm({.x = o,
-                      .weight = w.output_norm->as<float>(),
-                      .gate = gate,
-                      .y = o,
-                      .rows = pass.rows,
-                      .groups = shape.heads,
-                      .width = kDim}));
-  Must(ops().MatMul(Product(pass, o, *w.output, rows, true)));
+  Must(ops().DeltaRuleForward({.shape = walk_->rule_,
+                               .in = in,
+                               .offsets = pass.offsets,
+                               .initial_states = states.rule_in.data(),
+                               .o = views.o,
+                               .final_states = states.rule_out.data()}));
+}
+
+void WalkLane::Mix(int layer, const Pass& pass) {
+  const LayerWalk::Layer& w = walk_->layers_[static_cast<size_t>(layer)];
+  const WalkShape& shape = walk_->shape();
+  const Views views = MixerViews();
+  const States states(pass, layer, shape.Channels());
+  Convolve(layer, pass, views, states);
+  const kernels::MatMulParams gates[] = {
+      Product(pass, views.low_rank, *w.decay, views.decay),
+      Product(pass, ColumnsFrom(views.low_rank, kDim), *w.gate, views.gate)};
+  Must(ops().MatMuls(std::span(gates).first(pass.decode ? 2 : 1)));
+  RunRule(layer, pass, views, states);
+  const kernels::RmsNormParams norm = {.x = views.o,
+                                       .weight = w.output_norm->as<float>(),
+                                       .gate = views.gate,
+                                       .y = views.o,
+                                       .rows = pass.rows,
+                                       .groups = shape.heads,
+                                       .width = kDim};
+  if (pass.decode) {
+    Must(ops().RmsNorm(norm));
+  } else {
+    Must(ops().MatMulGatedNorm({.gate = gates[1], .norm = norm}));
+  }
+  Must(ops().MatMul(Product(pass, views.o, *w.output, views.hidden, true)));
 }
 
 void WalkLane::Feed(int layer, const Pass& pass) {
@@ -196,9 +235,8 @@ void WalkLane::Feed(int layer, const Pass& pass) {
   const MutableRows gate_up = {scratch_.as<void>(), DType::kBF16, 2 * inner};
   const MutableRows product = {scratch_.as<uint16_t>() + rows_max_ * 2 * inner, DType::kBF16,
                                inner};
-  Must(
-      ops().MatMul(Product(pass, {normed_.as<void>(), DType::kBF16, hidden}, *w.gate_up, gate_up)));
-  Must(ops().SwiGlu({gate_up, ColumnsFrom(gate_up, inner), product, pass.rows, inner}));
+  const MutableRows normed = {normed_.as<void>(), DType::kBF16, hidden};
+  Must(ops().MatMulSwiGlu({.gate_up = Product(pass, normed, *w.gate_up, gate_up), .y = product}));
   Must(ops().MatMul(
       Product(pass, product, *w.down, {hidden_.as<void>(), DType::kBF16, hidden}, true)));
 }

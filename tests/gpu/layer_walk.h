@@ -50,6 +50,11 @@ class WalkLane {
 
  private:
   struct Pass;
+  struct Views;
+  struct States;
+  Views MixerViews() const;
+  void Convolve(int layer, const Pass& pass, const Views& views, const States& states);
+  void RunRule(int layer, const Pass& pass, const Views& views, const States& states);
   void Mix(int layer, const Pass& pass);
   void Feed(int layer, const Pass& pass);
   static kernels::MatMulParams Product(const Pass& pass, const kernels::MutableRows& x,
@@ -76,7 +81,7 @@ class LayerWalk {
  private:
   friend class WalkLane;
   struct Layer {
-    std::unique_ptr<kernels::Weight> qkv, low_rank, decay, gate, output, gate_up, down;
+    std::unique_ptr<kernels::Weight> input, decay, gate, output, gate_up, down;
     std::unique_ptr<BackendBuffer> norms, conv, a_log, dt_bias, output_norm;  // f32
   };
 

@@ -29,16 +29,12 @@ class DenseMlp final : public LayerMlp {
   absl::Status Forward(const PassRows& rows) const override {
     const MutableRows gate_up = rows.Scratch(0, 2 * intermediate_);
     const MutableRows product = rows.Scratch(2 * intermediate_, intermediate_);
-    DELTAFILL_TRY(rows.operators->MatMul({.x = rows.normed,
-                                          .weight = gate_up_.get(),
-                                          .y = gate_up,
-                                          .rows = rows.rows,
-                                          .step = rows.step}));
-    DELTAFILL_TRY(rows.operators->SwiGlu({.gate = gate_up,
-                                          .up = ColumnsFrom(gate_up, intermediate_),
-                                          .y = product,
-                                          .rows = rows.rows,
-                                          .width = intermediate_}));
+    DELTAFILL_TRY(rows.operators->MatMulSwiGlu({.gate_up = {.x = rows.normed,
+                                                            .weight = gate_up_.get(),
+                                                            .y = gate_up,
+                                                            .rows = rows.rows,
+                                                            .step = rows.step},
+                                                .y = product}));
     DELTAFILL_TRY(rows.operators->MatMul({.x = product,
                                           .weight = down_.get(),
                                           .y = rows.hidden,

@@ -16,11 +16,13 @@ namespace {
 using kernels::MutableRows;
 
 // q and k have `heads` heads of `dim`, v has value_heads of value_dim; the decay has value_heads of
-// dim. Scratch columns are, with X = q, k and v's channels:
-//   [0, P)       pre-convolution rows of q, k, v (X); once the convolution has read them: decay
-//                input f, output gate and the rule's output o; P is the larger of the two
-//   [P, P + X)   q, k, v after the convolution
-//   [P + X, ..)  low-rank inputs of f and of the output gate, and beta
+// dim. Scratch is, with X = q, k and v's channels:
+//   rows of X + 2 rank + value_heads (rounded up to 8) columns: pre-convolution rows of q, k and v,
+//     then low-rank inputs of the decay and of the output gate, and beta: one product. Once the
+//     convolution has read the X columns, they are those of decay input f, output gate and the
+//     rule's output o
+//   rows of X: q, k, v after the convolution
+//   rows of f, output gate and o where X columns are too few for them
 class KdaMixer final : public SequenceMixer {
  public:
   KdaMixer(const ModelConfig& config, const StateLayout& layout, uint32_t layer)
@@ -48,38 +50,41 @@ class KdaMixer final : public SequenceMixer {
   absl::Status Load(const std::string& prefix, WeightReader& reader);
 
   int64_t ScratchWidth() const override {
-    return FirstWidth() + Channels() + 2 * rank_ + value_heads_;
+    return InputWidth() + Channels() + (GatesFit() ? 0 : GatesWidth());
   }
   absl::Status Prefill(const PassRows& rows, std::span<const RangeWork> ranges) const override;
   absl::Status Decode(const PassRows& rows, std::span<const DecodeRow> sequences) const override;
 
  private:
   int64_t Channels() const { return 2 * key_channels_ + value_channels_; }
-  int64_t FirstWidth() const { return std::max(Channels(), decay_channels_ + 2 * value_channels_); }
-  MutableRows PreConvolution(const PassRows& rows) const { return rows.Scratch(0, Channels()); }
+  int64_t InputWidth() const { return (Channels() + 2 * rank_ + value_heads_ + 7) / 8 * 8; }
+  int64_t GatesWidth() const { return decay_channels_ + 2 * value_channels_; }
+  bool GatesFit() const { return GatesWidth() <= Channels(); }
+  // The columns of the input product; the first X hold the pre-convolution rows.
+  MutableRows Inputs(const PassRows& rows) const { return rows.Scratch(0, InputWidth()); }
   MutableRows Convolved(const PassRows& rows) const {
-    return rows.Scratch(FirstWidth(), Channels());
+    return rows.Scratch(InputWidth(), Channels());
   }
-  MutableRows DecayInput(const PassRows& rows) const { return rows.Scratch(0, decay_channels_); }
+  MutableRows LowRank(const PassRows& rows) const { return ColumnsFrom(Inputs(rows), Channels()); }
+  MutableRows DecayInput(const PassRows& rows) const {
+    return GatesFit() ? Inputs(rows) : rows.Scratch(InputWidth() + Channels(), GatesWidth());
+  }
   MutableRows OutputGate(const PassRows& rows) const {
-    return rows.Scratch(decay_channels_, value_channels_);
+    return ColumnsFrom(DecayInput(rows), decay_channels_);
   }
   MutableRows RuleOutput(const PassRows& rows) const {
-    return rows.Scratch(decay_channels_ + value_channels_, value_channels_);
-  }
-  MutableRows LowRank(const PassRows& rows) const {
-    return rows.Scratch(FirstWidth() + Channels(), 2 * rank_ + value_heads_);
+    return ColumnsFrom(DecayInput(rows), decay_channels_ + value_channels_);
   }
 
   absl::Status LoadProjections(const std::string& prefix, WeightReader& reader);
   kernels::DeltaRuleInputs RuleInputs(const PassRows& rows) const;
   kernels::MatMulParams InputProduct(const PassRows& rows) const;
-  kernels::MatMulParams LowRankProduct(const PassRows& rows) const;
   absl::Status HandOnTails(const PassRows& rows, std::span<const RangeWork> ranges) const;
   absl::Status CaptureTails(const PassRows& rows, std::span<const RangeWork> ranges) const;
   absl::Status WriteTail(const PassRows& rows, size_t range, int64_t tokens, const float* tail_in,
                          void* tail_out) const;
-  absl::Status ProjectGates(const PassRows& rows) const;
+  kernels::MatMulParams DecayProduct(const PassRows& rows) const;
+  kernels::MatMulParams GateProduct(const PassRows& rows) const;
   absl::Status RunRule(const PassRows& rows, std::span<const RangeWork> ranges) const;
   absl::Status ProjectOutput(const PassRows& rows) const;
 
@@ -96,16 +101,16 @@ class KdaMixer final : public SequenceMixer {
   const StateEntry recurrent_entry_;
   const StateEntry tail_entry_;
   kernels::DeltaRuleShape shape_;
-  std::unique_ptr<kernels::Weight> qkv_;       // [channels of q, k, v; hidden]
-  std::unique_ptr<kernels::Weight> low_rank_;  // [2 rank + value heads, hidden]: decay, gate, beta
-  std::unique_ptr<kernels::Weight> decay_;     // [decay channels, rank]
-  std::unique_ptr<kernels::Weight> gate_;      // [value channels, rank]
-  std::unique_ptr<kernels::Weight> output_;    // [hidden, value channels]
-  DeviceBuffer conv_;                          // [channels of q, k, v; 4]
-  DeviceBuffer gate_bias_;                     // [value channels]; empty: there is none
-  DeviceBuffer a_log_;                         // [value heads]
-  DeviceBuffer dt_bias_;                       // [decay channels]
-  DeviceBuffer output_norm_;                   // [value dim]
+  // [channels of q, k, v; rank of the decay, of the gate; value heads: beta][hidden]
+  std::unique_ptr<kernels::Weight> input_;
+  std::unique_ptr<kernels::Weight> decay_;   // [decay channels, rank]
+  std::unique_ptr<kernels::Weight> gate_;    // [value channels, rank]
+  std::unique_ptr<kernels::Weight> output_;  // [hidden, value channels]
+  DeviceBuffer conv_;                        // [channels of q, k, v; 4]
+  DeviceBuffer gate_bias_;                   // [value channels]; empty: there is none
+  DeviceBuffer a_log_;                       // [value heads]
+  DeviceBuffer dt_bias_;                     // [decay channels]
+  DeviceBuffer output_norm_;                 // [value dim]
 };
 
 absl::Status KdaMixer::Load(const std::string& prefix, WeightReader& reader) {
@@ -131,16 +136,14 @@ absl::Status KdaMixer::Load(const std::string& prefix, WeightReader& reader) {
 
 absl::Status KdaMixer::LoadProjections(const std::string& prefix, WeightReader& reader) {
   const TensorNames& names = NamesOf(family_);
-  DELTAFILL_TRY_ASSIGN(qkv, reader.Matrix({{prefix + "q_proj.weight", key_channels_},
-                                           {prefix + "k_proj.weight", key_channels_},
-                                           {prefix + "v_proj.weight", value_channels_}},
-                                          hidden_));
-  qkv_ = std::move(qkv);
-  DELTAFILL_TRY_ASSIGN(low_rank, reader.Matrix({{prefix + names.decay_down, rank_},
-                                                {prefix + names.gate_down, rank_},
-                                                {prefix + "b_proj.weight", value_heads_}},
-                                               hidden_));
-  low_rank_ = std::move(low_rank);
+  DELTAFILL_TRY_ASSIGN(input, reader.Matrix({{prefix + "q_proj.weight", key_channels_},
+                                             {prefix + "k_proj.weight", key_channels_},
+                                             {prefix + "v_proj.weight", value_channels_},
+                                             {prefix + names.decay_down, rank_},
+                                             {prefix + names.gate_down, rank_},
+                                             {prefix + "b_proj.weight", value_heads_}},
+                                            hidden_));
+  input_ = std::move(input);
   DELTAFILL_TRY_ASSIGN(decay, reader.Matrix({{prefix + names.decay_up, decay_channels_}}, rank_));
   decay_ = std::move(decay);
   DELTAFILL_TRY_ASSIGN(gate, reader.Matrix({{prefix + names.gate_up, value_channels_}}, rank_));
@@ -164,28 +167,19 @@ kernels::DeltaRuleInputs KdaMixer::RuleInputs(const PassRows& rows) const {
 
 kernels::MatMulParams KdaMixer::InputProduct(const PassRows& rows) const {
   return {.x = rows.normed,
-          .weight = qkv_.get(),
-          .y = PreConvolution(rows),
-          .rows = rows.rows,
-          .step = rows.step};
-}
-
-kernels::MatMulParams KdaMixer::LowRankProduct(const PassRows& rows) const {
-  return {.x = rows.normed,
-          .weight = low_rank_.get(),
-          .y = LowRank(rows),
+          .weight = input_.get(),
+          .y = Inputs(rows),
           .rows = rows.rows,
           .step = rows.step};
 }
 
 absl::Status KdaMixer::WriteTail(const PassRows& rows, size_t range, int64_t tokens,
                                  const float* tail_in, void* tail_out) const {
-  return FromOperator(
-      rows.operators->ConvTail({.x = RowsFrom(PreConvolution(rows), rows.offsets[range]),
-                                .tokens = tokens,
-                                .tail_in = tail_in,
-                                .tail_out = static_cast<float*>(tail_out),
-                                .channels = Channels()}));
+  return FromOperator(rows.operators->ConvTail({.x = RowsFrom(Inputs(rows), rows.offsets[range]),
+                                                .tokens = tokens,
+                                                .tail_in = tail_in,
+                                                .tail_out = static_cast<float*>(tail_out),
+                                                .channels = Channels()}));
 }
 
 // Fills pointers->tails_in. A range of three tokens or more does not need the tail before it to
@@ -224,20 +218,21 @@ absl::Status KdaMixer::CaptureTails(const PassRows& rows, std::span<const RangeW
 }
 
 // After the convolution: f and the output gate take the place of the rows it has read.
-absl::Status KdaMixer::ProjectGates(const PassRows& rows) const {
-  const MutableRows low_rank = LowRank(rows);
-  const kernels::MatMulParams gates[] = {{.x = low_rank,
-                                          .weight = decay_.get(),
-                                          .y = DecayInput(rows),
-                                          .rows = rows.rows,
-                                          .step = rows.step},
-                                         {.x = ColumnsFrom(low_rank, rank_),
-                                          .weight = gate_.get(),
-                                          .bias = gate_bias_.floats(),
-                                          .y = OutputGate(rows),
-                                          .rows = rows.rows,
-                                          .step = rows.step}};
-  return FromOperator(rows.operators->MatMuls(gates));
+kernels::MatMulParams KdaMixer::DecayProduct(const PassRows& rows) const {
+  return {.x = LowRank(rows),
+          .weight = decay_.get(),
+          .y = DecayInput(rows),
+          .rows = rows.rows,
+          .step = rows.step};
+}
+
+kernels::MatMulParams KdaMixer::GateProduct(const PassRows& rows) const {
+  return {.x = ColumnsFrom(LowRank(rows), rank_),
+          .weight = gate_.get(),
+          .bias = gate_bias_.floats(),
+          .y = OutputGate(rows),
+          .rows = rows.rows,
+          .step = rows.step};
 }
 
 absl::Status KdaMixer::RunRule(const PassRows& rows, std::span<const RangeWork> ranges) const {
@@ -274,14 +269,18 @@ absl::Status KdaMixer::RunRule(const PassRows& rows, std::span<const RangeWork> 
 
 absl::Status KdaMixer::ProjectOutput(const PassRows& rows) const {
   const MutableRows out = RuleOutput(rows);
-  DELTAFILL_TRY(rows.operators->RmsNorm({.x = out,
-                                         .weight = output_norm_.floats(),
-                                         .gate = OutputGate(rows),
-                                         .y = out,
-                                         .rows = rows.rows,
-                                         .groups = value_heads_,
-                                         .width = value_dim_,
-                                         .eps = eps_}));
+  const kernels::RmsNormParams norm = {.x = out,
+                                       .weight = output_norm_.floats(),
+                                       .gate = OutputGate(rows),
+                                       .y = out,
+                                       .rows = rows.rows,
+                                       .groups = value_heads_,
+                                       .width = value_dim_,
+                                       .eps = eps_};
+  // A step has made its gates together with its decays.
+  DELTAFILL_TRY(rows.step
+                    ? rows.operators->RmsNorm(norm)
+                    : rows.operators->MatMulGatedNorm({.gate = GateProduct(rows), .norm = norm}));
   return FromOperator(rows.operators->MatMul({.x = out,
                                               .weight = output_.get(),
                                               .y = rows.hidden,
@@ -294,14 +293,13 @@ absl::Status KdaMixer::Prefill(const PassRows& rows, std::span<const RangeWork> 
   DELTAFILL_TRY(rows.operators->MatMul(InputProduct(rows)));
   DELTAFILL_TRY(HandOnTails(rows, ranges));
   DELTAFILL_TRY(CaptureTails(rows, ranges));
-  DELTAFILL_TRY(rows.operators->ShortConv({.x = PreConvolution(rows),
+  DELTAFILL_TRY(rows.operators->ShortConv({.x = Inputs(rows),
                                            .weight = conv_.floats(),
                                            .offsets = rows.offsets,
                                            .tails_in = rows.pointers->tails_in.data(),
                                            .y = Convolved(rows),
                                            .channels = Channels()}));
-  DELTAFILL_TRY(rows.operators->MatMul(LowRankProduct(rows)));
-  DELTAFILL_TRY(ProjectGates(rows));
+  DELTAFILL_TRY(rows.operators->MatMul(DecayProduct(rows)));
   DELTAFILL_TRY(RunRule(rows, ranges));
   return ProjectOutput(rows);
 }
@@ -315,16 +313,16 @@ absl::Status KdaMixer::Decode(const PassRows& rows, std::span<const DecodeRow> s
     pointers.tails.push_back(reinterpret_cast<float*>(start + tail_entry_.offset));
     pointers.states.push_back(reinterpret_cast<float*>(start + recurrent_entry_.offset));
   }
-  const kernels::MatMulParams inputs[] = {InputProduct(rows), LowRankProduct(rows)};
-  DELTAFILL_TRY(rows.operators->MatMuls(inputs));
-  DELTAFILL_TRY(rows.operators->ShortConv({.x = PreConvolution(rows),
+  DELTAFILL_TRY(rows.operators->MatMul(InputProduct(rows)));
+  DELTAFILL_TRY(rows.operators->ShortConv({.x = Inputs(rows),
                                            .weight = conv_.floats(),
                                            .offsets = rows.offsets,
                                            .tails_in = pointers.tails.data(),
                                            .tails_out = pointers.tails.data(),
                                            .y = Convolved(rows),
                                            .channels = Channels()}));
-  DELTAFILL_TRY(ProjectGates(rows));
+  const kernels::MatMulParams gates[] = {DecayProduct(rows), GateProduct(rows)};
+  DELTAFILL_TRY(rows.operators->MatMuls(gates));
   DELTAFILL_TRY(rows.operators->DeltaRuleStep({.shape = shape_,
                                                .in = RuleInputs(rows),
                                                .batch = rows.rows,
