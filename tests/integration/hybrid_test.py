@@ -1,4 +1,5 @@
 """Everything the other tests show of linear layers, for a model with attention layers and experts."""
+import concurrent.futures
 import threading
 import time
 import unittest
@@ -96,6 +97,19 @@ class Hybrid(service.ServiceTest):
     def test_latents_that_do_not_fit_are_refused(self):
         with self.one("small", "--latent-budget", "64K") as client:
             self.assert_fails("RESOURCE_EXHAUSTED", "latent", client.prefill, self.tokens)
+
+    def test_prompts_wait_for_room_for_their_latents(self):
+        """Room for one of them, so that they run one after the other, and decodings between them."""
+        prompts = [service.some_tokens(4200, seed=seed) for seed in (31, 32, 33)]
+        with self.one("alone") as client:
+            expected = [client.prefill(tokens, logits=True)["logits"] for tokens in prompts]
+        with self.one("shared", "--latent-budget", "4M", workers=2) as client:
+            with concurrent.futures.ThreadPoolExecutor(len(prompts) + 1) as threads:
+                runs = [threads.submit(client.prefill, tokens, logits=True) for tokens in prompts]
+                decoded = threads.submit(client.decode, "--max-tokens", 5, "--ignore-eos", tokens=prompts[0][:100])
+                self.assertEqual([run.result()["logits"] for run in runs], expected)
+                self.assertEqual(len(decoded.result()["tokens"]), 5)
+            self.assert_fails("RESOURCE_EXHAUSTED", "--latent-budget", client.prefill, service.some_tokens(9000))
 
     def lose_a_worker(self, length):
         """Kills a worker that has ranges; the prompt's result, and what it should be."""
