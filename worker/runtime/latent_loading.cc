@@ -15,14 +15,13 @@
 namespace deltafill::worker {
 namespace {
 
-// Each holds a piece or two: some 30 MB of a large model.
+// Each reads a piece, some 30 MB of a large model; this many more wait to be taken.
 constexpr size_t kReadersMax = 8;
+constexpr size_t kReadyMax = 2;
 
 struct LoadedPiece {
-  uint64_t index = 0;   // in the cache
-  PooledBuffer staged;  // page-locked, for a device
-  Part part;            // without its payload if that is staged
-  const std::byte* rows() const { return staged != nullptr ? staged.get() : part.payload.data(); }
+  uint64_t index = 0;  // in the cache
+  Part part;
 };
 
 // What all pieces are loaded for.
@@ -31,7 +30,6 @@ struct Wanted {
   std::span<const PartId> parts;
   const LatentLayout& layout;
   uint64_t boundary;
-  BufferPool* host_buffers;  // nullptr: not for a device
 };
 
 absl::StatusOr<LoadedPiece> ReadPiece(const Wanted& wanted, const PartId& id) {
@@ -45,14 +43,7 @@ absl::StatusOr<LoadedPiece> ReadPiece(const Wanted& wanted, const PartId& id) {
     return LostPart(id,
                     absl::StrCat("is no piece of this model's latents up to ", wanted.boundary));
   }
-  if (wanted.host_buffers != nullptr) {
-    DELTAFILL_TRY_ASSIGN(staged, wanted.host_buffers->Acquire(part.payload.size()));
-    std::memcpy(staged.get(), part.payload.data(), part.payload.size());
-    piece.staged = std::move(staged);
-    piece.part.header = std::move(part.header);
-  } else {
-    piece.part = std::move(part);
-  }
+  piece.part = std::move(part);
   return piece;
 }
 
@@ -92,7 +83,7 @@ class PieceReaders {
       lock.unlock();
       absl::StatusOr<LoadedPiece> piece = ReadPiece(wanted_, id);
       lock.lock();
-      changed_.wait(lock, [&] { return stopping_ || ready_.size() < count_; });
+      changed_.wait(lock, [&] { return stopping_ || ready_.size() < kReadyMax; });
       ready_.push_back(std::move(piece));
       changed_.notify_all();
     }
@@ -108,10 +99,15 @@ class PieceReaders {
   std::vector<std::thread> threads_;
 };
 
-absl::Status PlacePiece(const LoadedPiece& piece, kernels::Operators& operators,
+// `staged`: page-locked memory to copy from, or nullptr.
+absl::Status PlacePiece(const LoadedPiece& piece, kernels::Operators& operators, std::byte* staged,
                         LatentCache& cache) {
   const size_t layer_bytes = piece.part.header.LayerBytes();
-  const std::byte* rows = piece.rows();
+  const std::byte* rows = piece.part.payload.data();
+  if (staged != nullptr) {
+    std::memcpy(staged, rows, piece.part.payload.size());
+    rows = staged;
+  }
   absl::Status status;
   for (uint32_t layer : cache.layout().layers) {
     status.Update(
@@ -131,7 +127,14 @@ absl::Status LoadLatents(StateStore& store, std::span<const PartId> parts,
                          LatentCache& cache) {
   const uint64_t count = (boundary + kLatentPieceTokens - 1) / kLatentPieceTokens;
   std::vector<bool> placed(count, false);
-  PieceReaders readers({store, parts, layout, boundary, host_buffers});
+  PooledBuffer staged;
+  if (host_buffers != nullptr && !parts.empty()) {
+    const uint64_t rows = std::min(kLatentPieceTokens, boundary);
+    DELTAFILL_TRY_ASSIGN(buffer,
+                         host_buffers->Acquire(rows * layout.RowBytes() * layout.layers.size()));
+    staged = std::move(buffer);
+  }
+  PieceReaders readers({store, parts, layout, boundary});
   for (size_t i = 0; i < parts.size(); ++i) {
     DELTAFILL_TRY_ASSIGN(piece, readers.Take());
     if (placed[piece.index]) {
@@ -139,7 +142,7 @@ absl::Status LoadLatents(StateStore& store, std::span<const PartId> parts,
                                               piece.part.header.first_token));
     }
     placed[piece.index] = true;
-    DELTAFILL_TRY(PlacePiece(piece, operators, cache));
+    DELTAFILL_TRY(PlacePiece(piece, operators, staged.get(), cache));
   }
   const auto missing = std::find(placed.begin(), placed.end(), false);
   if (missing == placed.end()) return absl::OkStatus();
