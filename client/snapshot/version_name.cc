@@ -55,7 +55,7 @@ absl::StatusOr<std::string> FindVersion(SnapshotCalls& calls, const ServerOption
   const std::string base = name.substr(0, at), revision = name.substr(at + 1);
   v1::SnapshotDescription found;
   if (MayBeCommit(revision)) {
-    const absl::Status status = calls.Get(name, false, &found);
+    absl::Status status = calls.Get(name, false, &found);
     if (status.ok()) return found.name();
     if (!absl::IsNotFound(status)) return status;
   }
@@ -64,7 +64,7 @@ absl::StatusOr<std::string> FindVersion(SnapshotCalls& calls, const ServerOption
   const absl::StatusOr<std::string> commit = CommitOf(server, base, revision);
   if (!commit.ok() && !absl::IsNotFound(commit.status())) return commit.status();
   if (commit.ok()) {
-    const std::string version = absl::StrCat(base, "@", *commit);
+    std::string version = absl::StrCat(base, "@", *commit);
     const auto& versions = snapshot.versions();
     if (std::find(versions.begin(), versions.end(), version) != versions.end()) return version;
   }

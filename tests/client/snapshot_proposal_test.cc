@@ -1,12 +1,8 @@
 // When another order of a snapshot's files is proposed, and what it is said to save.
-#include <gmock/gmock.h>
-
 #include "tests/client/snapshot_tree_fixture.h"
 
 namespace deltafill::client {
 namespace {
-
-using ::testing::ElementsAre;
 
 class SnapshotProposalTest : public SnapshotTreeTest {
  protected:
