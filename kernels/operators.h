@@ -227,6 +227,9 @@ struct BackendOptions {
 struct MemoryReport {
   size_t free_bytes = 0;
   size_t total_bytes = 0;
+  // What this process holds of it, in use or not. Grows only when something is allocated that what
+  // is held has no room for.
+  size_t held_bytes = 0;
 };
 
 // A device, its memory and what its bits depend on. Thread-safe.
@@ -244,7 +247,13 @@ class Backend {
   // A lane with `threads` CPU threads (ignored by GPU backends); >= 1.
   virtual Status NewOperators(int threads, std::unique_ptr<Operators>* out) = 0;
 
-  // 64-byte aligned, not zeroed. Returned memory is released by Free only.
+  // Takes memory from the device until the process holds so much of it: allocations and the
+  // workspaces of lanes then come out of what is held, without a call of the driver's that waits
+  // for the device. RESOURCE_EXHAUSTED with the bytes. Nothing to do where memory is the host's.
+  virtual Status ReserveMemory(size_t /*bytes*/) { return {}; }
+
+  // 64-byte aligned, not zeroed. Returned memory is released by Free only, when all work that uses
+  // it is done.
   virtual Status Allocate(size_t bytes, void** out) = 0;
   virtual void Free(void* buffer) = 0;
 
@@ -257,6 +266,11 @@ class Backend {
             "host buffer: no memory for " + std::to_string(bytes) + " bytes"};
   }
   virtual void FreeHost(void* buffer) { ::operator delete (buffer, std::align_val_t{64}); }
+
+  // OK while the device takes work. An error of a kernel or of the hardware leaves a GPU without
+  // use for the rest of the process: every lane's calls fail from then on, and this returns why.
+  // Does not wait for lanes.
+  virtual Status CheckDevice() { return {}; }
 
   // kUnsupported where the backend has no memory of its own.
   virtual Status ReadMemory(MemoryReport* out) {

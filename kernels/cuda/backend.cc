@@ -1,6 +1,7 @@
 #include "kernels/cuda/backend.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/cuda/check_operators.h"
 #include "kernels/cuda/latent_plan.h"
@@ -22,6 +23,7 @@ Status CudaBackend::Open(const BackendOptions& options, std::unique_ptr<Backend>
                 std::to_string(device.traits.minor) + ", and 8.0 or later is needed"};
   }
   if (Status s = device.library.Open(); !s.ok()) return s;
+  if (Status s = backend->OpenPool(); !s.ok()) return s;
   backend->NameNumerics();
   *out = std::move(backend);
   return {};
@@ -45,12 +47,62 @@ Status CudaBackend::NewOperators(int threads, std::unique_ptr<Operators>* out) {
   return CudaOperators::Create(device_, out);
 }
 
-Status CudaBackend::Allocate(size_t bytes, void** out) {
-  if (Status s = Enter(); !s.ok()) return s;
-  if (Status s = FromCuda(cudaMalloc(out, std::max<size_t>(bytes, 1)), "cudaMalloc"); !s.ok()) {
-    return AllocationFailed(s, bytes);
+// Everything on the device comes out of the pool that cudaMallocAsync uses by itself. It gives
+// nothing back, so that allocating what fits is bookkeeping on the host.
+Status CudaBackend::OpenPool() {
+  if (Status s = idle_.Create(); !s.ok()) return s;
+  const int device = device_->index;
+  if (Status s = FromCuda(cudaDeviceGetMemPool(&pool_, device), "cudaDeviceGetMemPool"); !s.ok()) {
+    return s;
+  }
+  uint64_t threshold = std::numeric_limits<uint64_t>::max();
+  if (Status s =
+          FromCuda(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &threshold),
+                   "cudaMemPoolSetAttribute");
+      !s.ok()) {
+    return s;
+  }
+  // Unlike cudaMalloc's, a pool's memory is its own device's alone until it is said otherwise.
+  int devices = 0;
+  if (Status s = FromCuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount"); !s.ok()) return s;
+  for (int peer = 0; peer < devices; ++peer) {
+    int can_access = 0;
+    if (peer == device || cudaDeviceCanAccessPeer(&can_access, peer, device) != cudaSuccess ||
+        can_access == 0) {
+      continue;
+    }
+    const cudaMemAccessDesc access = {{cudaMemLocationTypeDevice, peer},
+                                      cudaMemAccessFlagsProtReadWrite};
+    if (cudaMemPoolSetAccess(pool_, &access, 1) != cudaSuccess) (void)cudaGetLastError();
   }
   return {};
+}
+
+Status CudaBackend::HeldBytes(size_t* out) const {
+  uint64_t held = 0;
+  const cudaError_t got = cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &held);
+  *out = held;
+  return FromCuda(got, "cudaMemPoolGetAttribute");
+}
+
+Status CudaBackend::ReserveMemory(size_t bytes) {
+  size_t held = 0;
+  if (Status s = Enter(); !s.ok()) return s;
+  if (Status s = HeldBytes(&held); !s.ok()) return s;
+  if (bytes <= held) return {};
+  // In one piece: what comes out of it later may be as large as all of it.
+  void* memory = nullptr;
+  if (Status s = Allocate(bytes, &memory); !s.ok()) return s;
+  Free(memory);
+  return {};
+}
+
+Status CudaBackend::Allocate(size_t bytes, void** out) {
+  if (Status s = Enter(); !s.ok()) return s;
+  const cudaError_t error = cudaMallocAsync(out, std::max<size_t>(bytes, 1), idle_.get());
+  if (Status s = FromCuda(error, "cudaMallocAsync"); !s.ok()) return AllocationFailed(s, bytes);
+  // From here on any stream may use it.
+  return idle_.Synchronize();
 }
 
 void CudaBackend::Free(void* buffer) {
@@ -69,8 +121,15 @@ void CudaBackend::FreeHost(void* buffer) {
   if (buffer != nullptr && Enter().ok()) (void)cudaFreeHost(buffer);
 }
 
+// What has gone wrong for good is what every call answers.
+Status CudaBackend::CheckDevice() {
+  if (Status s = Enter(); !s.ok()) return s;
+  return idle_.Synchronize();
+}
+
 Status CudaBackend::ReadMemory(MemoryReport* out) {
   if (Status s = Enter(); !s.ok()) return s;
+  if (Status s = HeldBytes(&out->held_bytes); !s.ok()) return s;
   return FromCuda(cudaMemGetInfo(&out->free_bytes, &out->total_bytes), "cudaMemGetInfo");
 }
 

@@ -23,10 +23,12 @@ class CudaBackend final : public Backend {
   bool is_host_memory() const override { return false; }
 
   Status NewOperators(int threads, std::unique_ptr<Operators>* out) override;
+  Status ReserveMemory(size_t bytes) override;
   Status Allocate(size_t bytes, void** out) override;
   void Free(void* buffer) override;
   Status AllocateHost(size_t bytes, void** out) override;
   void FreeHost(void* buffer) override;
+  Status CheckDevice() override;
   Status ReadMemory(MemoryReport* out) override;
 
   // The first weight of a shape waits for a probe of its products (weight.h).
@@ -41,6 +43,8 @@ class CudaBackend final : public Backend {
   CudaBackend() : device_(std::make_shared<CudaDevice>()), products_(&device_->library) {}
 
   Status Enter() const;
+  Status OpenPool();
+  Status HeldBytes(size_t* out) const;
   // A weight whose rows `fill` writes, complete when it returns.
   template <typename Fill>
   Status MakeWeight(int64_t out_features, int64_t in_features, Fill fill,
@@ -50,6 +54,8 @@ class CudaBackend final : public Backend {
   void NameNumerics();
 
   const std::shared_ptr<CudaDevice> device_;
+  cudaMemPool_t pool_ = nullptr;  // the device's own; keeps what it has taken
+  Stream idle_;                   // has no work but the pool's
   ProductSets products_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<WeightUpload>> uploads_;  // idle ones, by mutex_

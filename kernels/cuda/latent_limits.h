@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/workspace_limits.h"
 #include "kernels/latent_attention.h"
 
 namespace deltafill::kernels::cuda {
@@ -12,11 +13,6 @@ inline constexpr int kLatentStepRankMax = 512;
 inline constexpr int kLatentStepRopeMax = 64;
 inline constexpr int kLatentStepNopeMax = 192;
 inline constexpr int64_t kLatentTokensMax = int64_t{1} << 30;
-
-// Keys of a part of a decoding step, at an absolute position: how a sum is cut depends on the
-// position alone.
-inline constexpr int64_t kLatentPartTokens = 512;
-static_assert(kLatentPageTokens % kLatentPartTokens == 0);
 
 // The padded dims of the prefill kernel that serves the shape; zeros if there is none.
 struct LatentInstance {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cuda/workspace_limits.h"
 #include "kernels/latent_attention.h"
 #include "kernels/status.h"
 
@@ -35,7 +36,6 @@ struct LatentStepGroup {
   int64_t count = 0;
   int64_t parts = 0;
 };
-inline constexpr int64_t kLatentPartsHeld = 2048;
 // positions[i]: of sequence i's row.
 std::vector<LatentStepGroup> PlanLatentStep(const std::vector<int64_t>& positions);
 

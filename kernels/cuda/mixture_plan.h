@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/workspace_limits.h"
 #include "kernels/mixture_of_experts.h"
 #include "kernels/status.h"
 
@@ -13,8 +14,6 @@ namespace deltafill::kernels::cuda {
 inline constexpr int kMixtureExpertsMax = 1024;
 inline constexpr int kMixtureTopKMax = 32;
 inline constexpr int64_t kMixtureFeaturesMax = int64_t{1} << 20;
-// Rows times top_k of a pass: what the workspace grows to. More rows are done pass after pass.
-inline constexpr int64_t kMixtureChoicesMax = int64_t{1} << 17;
 // Rows that a CTA of the router chooses for.
 inline constexpr int kMixtureChoosingRows = 64;
 

@@ -14,9 +14,6 @@ namespace {
 
 using Bf16 = __nv_bfloat16;
 
-// Keys expanded at a time: each chunk costs the carried sums once in and once out.
-constexpr int64_t kChunkTokens = 4 * kLatentPageTokens;
-
 Status ReserveChunks(const LatentShape& shape, int64_t chunk_rows, bool carries, int64_t rows,
                      LatentWorkspace* w, cudaStream_t stream) {
   const size_t keys = static_cast<size_t>(chunk_rows);
@@ -63,7 +60,7 @@ Status CudaOperators::AttendSequenceHopper(const LatentPrefillParams& params, si
   const LatentSequence& sequence = params.sequences[index];
   const int64_t first_row = params.offsets[index], rows = params.offsets[index + 1] - first_row;
   const std::vector<LatentChunk> chunks =
-      PlanLatentChunks(sequence.first_token, rows, kChunkTokens);
+      PlanLatentChunks(sequence.first_token, rows, kLatentChunkTokens);
   if (Status s =
           ReserveChunks(shape, chunks[0].end, chunks.size() > 1, rows, &latent_, stream_.get());
       !s.ok()) {

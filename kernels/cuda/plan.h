@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/workspace_limits.h"
 #include "kernels/delta_rule.h"
 #include "kernels/status.h"
 
@@ -68,7 +69,6 @@ struct ForwardPlan {
 };
 
 inline constexpr int64_t kMaxSequenceTokens = int64_t{1} << 30;
-inline constexpr int64_t kWaveSlots = 4096;  // 270 MB at K = 128
 
 // Checks every field of the params that needs no device; the message names field and limit.
 Status CheckForwardParams(const DeltaRuleForwardParams& params);

@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/product_plan.h"
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda/workspace_limits.h"
 
 namespace deltafill::kernels::cuda {
 
@@ -30,9 +31,6 @@ class ProductLibrary {
   cublasLtHandle_t handle_ = nullptr;
   size_t version_ = 0;
 };
-
-// A lane's memory for products, for algorithms that need some.
-inline constexpr size_t kProductWorkspaceBytes = size_t{16} << 20;
 
 // y[rows, out] = x[rows, in] w[out, in]^T, or += . Device pointers; x, y and w and their strides
 // are multiples of 16 bytes.

@@ -51,15 +51,20 @@ DeviceBuffer::~DeviceBuffer() {
 
 Status DeviceBuffer::Reserve(size_t bytes, cudaStream_t stream) {
   if (bytes <= bytes_) return {};
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  if (Status s = FromCuda(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
+      !s.ok()) {
+    return s;
+  }
+  if (capture != cudaStreamCaptureStatusNone) {
+    return {StatusCode::kUnsupported, "workspace: has to grow, which cannot be recorded"};
+  }
   if (memory_) {
-    if (Status s = FromCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); !s.ok()) {
-      return s;
-    }
-    (void)cudaFree(memory_);
+    if (Status s = FromCuda(cudaFreeAsync(memory_, stream), "cudaFreeAsync"); !s.ok()) return s;
     memory_ = nullptr;
     bytes_ = 0;
   }
-  if (Status s = FromCuda(cudaMalloc(&memory_, bytes), "cudaMalloc"); !s.ok()) {
+  if (Status s = FromCuda(cudaMallocAsync(&memory_, bytes, stream), "cudaMallocAsync"); !s.ok()) {
     memory_ = nullptr;
     return AllocationFailed(s, bytes);
   }

@@ -25,8 +25,8 @@ Status SelectDevice(int device);
 // The properties of the current device that plans depend on.
 Status ReadDeviceTraits(DeviceTraits* traits);
 
-// Device memory that grows and never shrinks; what it held is lost when it grows. Freed with the
-// object; the caller makes sure that no work still uses it then.
+// Device memory that grows and never shrinks; what it held is lost when it grows. Comes out of the
+// device's pool. Freed with the object; the caller makes sure that no work still uses it then.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
@@ -34,7 +34,8 @@ class DeviceBuffer {
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
   ~DeviceBuffer();
 
-  // Waits for the stream before it frees a smaller buffer.
+  // For work of this stream alone, if work that was issued before may still use a smaller buffer.
+  // kUnsupported if it would have to grow while the stream's calls are recorded.
   Status Reserve(size_t bytes, cudaStream_t stream);
 
   template <typename T>

@@ -17,11 +17,11 @@ using testing::HasSubstr;
 
 class BackendTest : public CudaBackendTest {
  protected:
-  size_t FreeBytes() {
+  kernels::MemoryReport Memory() {
     kernels::MemoryReport report;
     Must(backend_->ReadMemory(&report));
     EXPECT_GT(report.total_bytes, report.free_bytes);
-    return report.free_bytes;
+    return report;
   }
 
   // Weights, buffers and lanes in use at once, then gone.
@@ -49,10 +49,45 @@ class BackendTest : public CudaBackendTest {
 
 TEST_F(BackendTest, MemoryGoesBackToItsBaseline) {
   UseAndDrop();  // loads what CUDA and the library load once
-  const size_t before = FreeBytes();
+  const kernels::MemoryReport before = Memory();
   for (int round = 0; round < 5; ++round) UseAndDrop();
+  const kernels::MemoryReport after = Memory();
+  EXPECT_EQ(after.held_bytes, before.held_bytes);
   // A lane alone has 16 MiB; the driver may keep a piece of its own.
-  EXPECT_GE(FreeBytes() + (size_t{8} << 20), before);
+  EXPECT_GE(after.free_bytes + (size_t{8} << 20), before.free_bytes);
+}
+
+TEST_F(BackendTest, WhatIsReservedIsUsedAgain) {
+  constexpr size_t kReserved = size_t{1} << 30;
+  Must(backend_->ReserveMemory(kReserved));
+  const kernels::MemoryReport before = Memory();
+  EXPECT_GE(before.held_bytes, kReserved);
+  Must(backend_->ReserveMemory(kReserved / 2));
+  // Small ones, large ones, all at once and in another order; and once all of it.
+  Random random(2);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<void*> pieces;
+    size_t bytes = 0;
+    for (;;) {
+      const size_t size = size_t{1} << random.Integer(8, 25);
+      if (bytes + size > kReserved / 2) break;
+      bytes += size;
+      pieces.push_back(nullptr);
+      Must(backend_->Allocate(size, &pieces.back()));
+    }
+    UseAndDrop();
+    for (size_t i = 0; i < pieces.size(); i += 2) backend_->Free(pieces[i]);
+    for (size_t i = 1; i < pieces.size(); i += 2) backend_->Free(pieces[i]);
+    EXPECT_EQ(Memory().held_bytes, before.held_bytes);
+  }
+  void* all = nullptr;
+  Must(backend_->Allocate(kReserved, &all));
+  backend_->Free(all);
+  EXPECT_EQ(Memory().held_bytes, before.held_bytes);
+  const kernels::Status refused = backend_->ReserveMemory(size_t{1} << 50);
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.message(), HasSubstr("1125899906842624 bytes"));
+  Must(backend_->CheckDevice());
 }
 
 TEST_F(BackendTest, AllocationsThatDoNotFitAreRefusedWithTheirSize) {

@@ -15,6 +15,7 @@
 #include "tests/gpu/backend_fixture.h"
 #include "tests/testing/prompt_outcome.h"
 #include "tests/testing/relative_error.h"
+#include "tests/testing/serving_memory.h"
 #include "tests/worker/model_fixture.h"
 #include "worker/model/init.h"
 
@@ -216,6 +217,13 @@ TEST_P(GpuWorkerTest, StatesAndLogitsAreTheCpus) {
   const double error = RelativeError(logits[1], logits[0]);
   std::printf("logits: relative error %.2e\n", error);
   EXPECT_LT(error, 0.03);
+}
+
+TEST_P(GpuWorkerTest, ServingTakesNoMemoryFromTheDevice) {
+  ASSERT_NE(model_, nullptr);
+  for (size_t worker_count : {1u, 3u}) {
+    test::ServeWithinThePlan(*model_, kernels::DType::kBF16, *store_, worker_count);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Presets, GpuWorkerTest, testing::Values("small", "kimi-linear-tiny"),

@@ -1,7 +1,10 @@
 #include "tests/testing/fake_device.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +15,8 @@ namespace deltafill::test {
 namespace {
 
 using kernels::Status;
+
+constexpr size_t kTotalBytes = size_t{1} << 40;
 
 class FakeDevice final : public kernels::Backend {
  public:
@@ -25,17 +30,43 @@ class FakeDevice final : public kernels::Backend {
   Status NewOperators(int threads, std::unique_ptr<kernels::Operators>* out) override {
     std::unique_ptr<kernels::Operators> operators;
     if (Status s = cpu_->NewOperators(threads, &operators); !s.ok()) return s;
-    *out = std::make_unique<FakeDeviceLane>(std::move(operators));
+    *out = std::make_unique<FakeDeviceLane>(std::move(operators), failure_);
     return {};
   }
 
+  Status CheckDevice() override { return failure_->Get(); }
+  void Break(const std::string& why) { failure_->Set({kernels::StatusCode::kInternal, why}); }
+
   Status Allocate(size_t bytes, void** out) override {
+    if (Status s = failure_->Get(); !s.ok()) return s;
     if (Status s = cpu_->Allocate(bytes, out); !s.ok()) return s;
     std::memset(*out, 0xAB, bytes);  // nobody may count on zeros
+    const std::lock_guard lock(mutex_);
+    sizes_[*out] = bytes;
+    used_bytes_ += bytes;
+    held_bytes_ = std::max(held_bytes_, used_bytes_);
     *out = static_cast<std::byte*>(*out) + kDeviceAddressBit;
     return {};
   }
-  void Free(void* buffer) override { cpu_->Free(BehindAddress(buffer)); }
+  void Free(void* buffer) override {
+    if (buffer == nullptr) return;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto size = sizes_.extract(BehindAddress(buffer));
+      used_bytes_ -= size.mapped();
+    }
+    cpu_->Free(BehindAddress(buffer));
+  }
+  Status ReserveMemory(size_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    held_bytes_ = std::max(held_bytes_, bytes);
+    return {};
+  }
+  Status ReadMemory(kernels::MemoryReport* out) override {
+    const std::lock_guard lock(mutex_);
+    *out = {kTotalBytes - held_bytes_, kTotalBytes, held_bytes_};
+    return {};
+  }
 
   Status NewWeight(const void* host_data, kernels::DType dtype, int64_t out_features,
                    int64_t in_features, std::unique_ptr<kernels::Weight>* out) override {
@@ -49,6 +80,12 @@ class FakeDevice final : public kernels::Backend {
 
  private:
   const std::unique_ptr<kernels::Backend> cpu_;
+  const std::shared_ptr<DeviceFailure> failure_ = std::make_shared<DeviceFailure>();
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  std::map<void*, size_t> sizes_;
+  size_t used_bytes_ = 0;
+  size_t held_bytes_ = 0;
 };
 
 }  // namespace
@@ -58,6 +95,10 @@ std::unique_ptr<kernels::Backend> NewFakeDevice(const kernels::BackendOptions& o
   const Status status = kernels::NewCpuBackend(options, &cpu);
   if (!status.ok()) std::abort();
   return std::make_unique<FakeDevice>(std::move(cpu));
+}
+
+void BreakDevice(kernels::Backend& device, const std::string& why) {
+  dynamic_cast<FakeDevice&>(device).Break(why);
 }
 
 void IssueOnLane(kernels::Operators& lane, std::function<void()> work) {

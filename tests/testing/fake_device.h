@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "kernels/operators.h"
 
@@ -28,8 +29,12 @@ T* BehindAddress(T* address) {
 }
 
 // Lanes' calls check nothing when they are issued: what is wrong shows when they run, at the next
-// Synchronize. Pointers to the host's memory where a device address belongs are kInternal.
+// Synchronize. Pointers to the host's memory where a device address belongs are kInternal. A call
+// that fails when it runs ends the device: every call of every lane fails from then on.
 std::unique_ptr<kernels::Backend> NewFakeDevice(const kernels::BackendOptions& options = {});
+
+// A fake device fails for good, as a GPU does after an error of a kernel or of the hardware.
+void BreakDevice(kernels::Backend& device, const std::string& why);
 
 // Runs `work` on a lane of a fake device, after what was issued before; on any other lane at once.
 void IssueOnLane(kernels::Operators& lane, std::function<void()> work);

@@ -18,7 +18,8 @@ std::atomic<int64_t> replays_run{0};
 
 int64_t ReplaysRun() { return replays_run.load(); }
 
-CallQueue::CallQueue() : thread_([this] { Main(); }) {}
+CallQueue::CallQueue(std::shared_ptr<DeviceFailure> failure)
+    : failure_(std::move(failure)), thread_([this] { Main(); }) {}
 
 CallQueue::~CallQueue() {
   {
@@ -51,10 +52,11 @@ void CallQueue::Main() {
     Entry entry = std::move(calls_.front());
     calls_.pop_front();
     lock.unlock();
-    const Status status = entry.call(entry.tokens);
+    Status status = failure_->Get();
+    if (status.ok()) status = entry.call(entry.tokens);
     entry = {};
+    failure_->Set(status);
     lock.lock();
-    if (failure_.ok()) failure_ = status;
     ++run_;
     changed_.notify_all();
   }
@@ -63,26 +65,28 @@ void CallQueue::Main() {
 Status CallQueue::WaitFor(uint64_t count) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return run_ >= count; });
-  return failure_;
+  return failure_->Get();
 }
 
 Status CallQueue::WaitForAll() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return run_ == pushed_; });
-  return std::exchange(failure_, Status());
+  return failure_->Get();
 }
 
 struct FakeDeviceLane::Recorded final : kernels::Recording {
   std::vector<FakeDeviceCall> calls;
 };
 
-FakeDeviceLane::FakeDeviceLane(std::unique_ptr<kernels::Operators> cpu)
-    : cpu_(std::move(cpu)), queue_(std::make_shared<CallQueue>()) {}
+FakeDeviceLane::FakeDeviceLane(std::unique_ptr<kernels::Operators> cpu,
+                               std::shared_ptr<DeviceFailure> failure)
+    : cpu_(std::move(cpu)), failure_(failure), queue_(std::make_shared<CallQueue>(failure)) {}
 
 // Points may still hold the queue.
 FakeDeviceLane::~FakeDeviceLane() { (void)queue_->WaitForAll(); }
 
 Status FakeDeviceLane::Issue(FakeDeviceCall call) {
+  if (Status s = failure_->Get(); !s.ok()) return s;
   if (recording_ != nullptr) {
     recording_->calls.push_back(std::move(call));
   } else {
@@ -129,6 +133,7 @@ Status FakeDeviceLane::EndRecording(std::unique_ptr<kernels::Recording>* out) {
 
 Status FakeDeviceLane::Replay(kernels::Recording& recording, std::span<const uint32_t> tokens) {
   if (Status s = RefuseInRecording("Replay"); !s.ok()) return s;
+  if (Status s = failure_->Get(); !s.ok()) return s;
   replays_run.fetch_add(1);
   for (const FakeDeviceCall& call : dynamic_cast<Recorded&>(recording).calls) {
     queue_->Push(call, {tokens.begin(), tokens.end()});

@@ -19,17 +19,34 @@ namespace deltafill::test {
 // `tokens`: a replay's, or none.
 using FakeDeviceCall = std::function<kernels::Status(std::span<const uint32_t> tokens)>;
 
-// Runs calls in order on a thread of its own.
+// What a device answers once it has failed: for good, on every lane, as a CUDA device does.
+// Thread-safe.
+class DeviceFailure {
+ public:
+  void Set(const kernels::Status& failure) {  // the first one stays
+    std::lock_guard lock(mutex_);
+    if (failure_.ok()) failure_ = failure;
+  }
+  kernels::Status Get() const {
+    std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  kernels::Status failure_;
+};
+
+// Runs calls in order on a thread of its own, until one fails: then none any more.
 class CallQueue {
  public:
-  CallQueue();
+  explicit CallQueue(std::shared_ptr<DeviceFailure> failure);
   ~CallQueue();  // runs what is left
 
   void Push(FakeDeviceCall call, std::vector<uint32_t> tokens = {});
   uint64_t pushed() const;
-  // Until that many calls have run; the first error so far.
+  // Until that many calls have run; the device's failure.
   kernels::Status WaitFor(uint64_t count);
-  // Until all have run; the first error, which is forgotten.
   kernels::Status WaitForAll();
 
  private:
@@ -46,16 +63,16 @@ class CallQueue {
   uint64_t pushed_ = 0;
   uint64_t run_ = 0;
   bool closed_ = false;
-  kernels::Status failure_;
+  const std::shared_ptr<DeviceFailure> failure_;
   std::thread thread_;  // last
 };
 
 class FakeDeviceLane final : public kernels::Operators {
  public:
-  explicit FakeDeviceLane(std::unique_ptr<kernels::Operators> cpu);
+  FakeDeviceLane(std::unique_ptr<kernels::Operators> cpu, std::shared_ptr<DeviceFailure> failure);
   ~FakeDeviceLane() override;
 
-  // Kept while a recording is under way, pushed otherwise.
+  // Kept while a recording is under way, pushed otherwise; the device's failure if it has failed.
   kernels::Status Issue(FakeDeviceCall call);
 
   kernels::Status Embedding(const kernels::EmbeddingParams& params) override;
@@ -87,6 +104,7 @@ class FakeDeviceLane final : public kernels::Operators {
 
   // Used by the queue's thread only.
   const std::unique_ptr<kernels::Operators> cpu_;
+  const std::shared_ptr<DeviceFailure> failure_;
   std::unique_ptr<Recorded> recording_;     // while calls are recorded
   const std::shared_ptr<CallQueue> queue_;  // last: its end runs what is left
 };

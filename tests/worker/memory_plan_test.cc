@@ -74,6 +74,19 @@ TEST(MemoryPlanTest, WorkersShareTheWeightsAndNothingElse) {
   EXPECT_EQ(Bytes(one, "latents"), kWorker.latent_bytes_max);
 }
 
+// 7 layers of 512 + 64 bf16 values a token: what the ranges of 8 workers have written, for the
+// range at hand and the two given ahead.
+TEST(MemoryPlanTest, HybridsHaveRoomForLatentsOnTheirWay) {
+  const uint64_t message = uint64_t{8} * 8192 * 576 * 2;
+  EXPECT_GE(Bytes(PlanPreset("kimi-linear-48b"), "exchange"), 3 * 7 * message);
+  EXPECT_LT(Bytes(PlanPreset("dense-1b"), "exchange"), 3 * 7 * message);
+}
+
+TEST(MemoryPlanTest, AllButCodeIsReserved) {
+  const MemoryPlan plan = PlanPreset("kimi-linear-48b");
+  EXPECT_EQ(plan.reserved_bytes, plan.total_bytes - (uint64_t{128} << 20));
+}
+
 TEST(MemoryPlanTest, OptionsThatTakeMemoryShow) {
   const MemoryPlan plan = PlanPreset("dense-1b");
   WorkerMemory worker = kWorker;

@@ -22,7 +22,8 @@ deltafill_runtime_test(runtime_decode_lane_test TWICE LABELS core concurrency)
 deltafill_runtime_test(runtime_latents_test TWICE LABELS core concurrency)
 deltafill_runtime_test(runtime_agent_test LABELS core concurrency LIBS proto_worker)
 deltafill_runtime_test(runtime_worker_test TWICE LABELS core concurrency LIBS proto_worker)
-deltafill_runtime_test(runtime_identity_test TWICE LABELS core concurrency LIBS deltafill_model_testing)
+deltafill_runtime_test(runtime_identity_test TWICE LABELS core concurrency
+  LIBS deltafill_model_testing deltafill_worker)
 
 deltafill_test(nccl_loader_test SOURCES nccl_loader_test.cc LIBS deltafill_nccl_loader LABELS core)
 if(TARGET deltafill_nccl)

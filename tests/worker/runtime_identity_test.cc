@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tests/testing/prompt_outcome.h"
+#include "tests/testing/serving_memory.h"
 #include "tests/worker/model_fixture.h"
 #include "worker/model/init.h"
 
@@ -157,6 +158,17 @@ TEST_F(IdentityTest, ResumingExportingAndSavingAfterDecodingAgreeWithPrefill) {
   std::vector<PartId> exported = test::IdsOf(worker.sink.Of<ExportReady>().front().parts);
   exported.pop_back();  // the logits
   EXPECT_EQ(exported, prefilled.boundaries.at(256));
+}
+
+TEST(ServingMemoryTest, WhatIsReservedIsEnough) {
+  for (const char* preset : {"tiny", "kimi-linear-tiny"}) {
+    test::TemporaryDirectory directory;
+    ASSERT_TRUE(InitModel(preset, 1, directory.path() + "/model").ok());
+    const auto model = LoadModel(directory.path() + "/model", test::NewFakeDevice());
+    ASSERT_TRUE(model.ok()) << model.status();
+    const std::unique_ptr<StateStore> store = NewMemoryStore({});
+    test::ServeWithinThePlan(**model, kernels::DType::kF32, *store, 2);
+  }
 }
 
 }  // namespace

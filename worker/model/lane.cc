@@ -70,6 +70,10 @@ absl::StatusOr<std::shared_ptr<Lane>> Lane::Create(kernels::Backend& backend, in
   return lane;
 }
 
+Lane::~Lane() {
+  if (operators_ != nullptr) (void)operators_->Synchronize();
+}
+
 PassRows Lane::Rows(kernels::SequenceOffsets sequence_offsets) {
   PassRows rows;
   rows.operators = operators_.get();

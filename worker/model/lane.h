@@ -42,6 +42,9 @@ class Lane {
   static absl::StatusOr<std::shared_ptr<Lane>> Create(kernels::Backend& backend, int threads,
                                                       const LaneSizes& sizes);
 
+  // Waits for the lane's work, which uses the buffers.
+  ~Lane();
+
   // Rows of a pass over the sequences in `offsets`.
   PassRows Rows(kernels::SequenceOffsets offsets);
 

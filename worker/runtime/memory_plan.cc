@@ -1,8 +1,10 @@
 #include "worker/runtime/memory_plan.h"
 
+#include <bit>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "kernels/latent_attention.h"
+#include "kernels/cuda/workspace_limits.h"
 #include "worker/model/lane.h"
 #include "worker/model/model_sizes.h"
 #include "worker/model/state_layout.h"
@@ -12,18 +14,13 @@
 namespace deltafill::worker {
 namespace {
 
-// cudaMalloc gives whole pages of 2 MiB, and parts of them for less than half of one.
+// A device hands out pieces of so much; large ones are cut from pages of their own.
 constexpr uint64_t kPageBytes = uint64_t{2} << 20;
 constexpr uint64_t kSmallBytes = 512;
-// Bounds of what a lane's operators work in, whatever the model: the slots of the delta rule
-// (kernels/cuda/plan.h, kWaveSlots) and the products' workspace.
-constexpr int64_t kRuleScratchBytes = int64_t{290} << 20;
-constexpr int64_t kLatentPagesExpanded = 4;  // at once (kernels/cuda/operators_latent_hopper.cc)
-// Parts of the keys that a decoding step works on at once: those of the longest prompt.
-constexpr int64_t kLatentPartsMax = (int64_t{1} << 22) / 512;
-// Rows times experts a token that are copied at once (kernels/cuda/mixture_plan.h).
-constexpr int64_t kMixtureChoicesMax = int64_t{1} << 17;
-constexpr uint64_t kCodeBytes = uint64_t{128} << 20;  // loaded when it is first used
+// Descriptions, tokens and copies of rows that a lane's operators keep beside their workspaces.
+constexpr uint64_t kLaneSmallBytes = uint64_t{8} << 20;
+constexpr uint64_t kCodeBytes = uint64_t{128} << 20;  // loaded when it is first used; not reserved
+constexpr uint64_t kPromptTokensMax = uint64_t{1} << 22;
 
 uint64_t Allocated(uint64_t bytes, const DeviceMemory& device) {
   if (device.is_host) return bytes;
@@ -43,26 +40,65 @@ uint64_t WeightBytes(const ModelSizes& sizes, const DeviceMemory& device) {
   return bytes;
 }
 
-// Of one lane of `rows`: keys and values of some pages of latents and the sums between them, or the
-// parts' results of a step; the rows of each expert, and who they go to.
-uint64_t OperatorBytes(const ModelConfig& config, int64_t rows) {
-  int64_t bytes = kRuleScratchBytes;
+// Work of a lane: prefill calls of `rows`, and steps of `batch` sequences of up to `tokens`.
+struct LaneWork {
+  int64_t rows = 0;
+  int64_t batch = 0;
+  uint64_t tokens = 0;
+};
+
+// What the operators of one lane work in.
+uint64_t OperatorBytes(const ModelConfig& config, const LaneWork& work) {
+  kernels::DeltaRuleShape rule;
+  rule.value_heads = static_cast<int>(config.kda_value_heads);
+  rule.key_dim = static_cast<int>(config.kda_head_dim);
+  rule.value_dim = static_cast<int>(config.kda_value_head_dim);
+  uint64_t bytes = kLaneSmallBytes + kernels::cuda::kProductWorkspaceBytes +
+                   kernels::cuda::RuleWorkspaceBytes(rule);
   if (config.HasLatentAttention()) {
     const LatentAttentionConfig& latent = config.latent;
-    const int64_t expanded =
-        kLatentPagesExpanded * kernels::kLatentPageTokens *
-        (latent.heads * (latent.nope_dim + latent.value_dim) + latent.rope_dim) * 2;
-    const int64_t sums = rows * latent.heads * (latent.value_dim + 2) * 4;
-    const int64_t parts = kLatentPartsMax * latent.heads * (latent.rank + 2) * 4;
-    bytes += expanded + std::max(sums, parts);
+    kernels::LatentShape shape;
+    shape.heads = static_cast<int>(latent.heads);
+    shape.nope_dim = static_cast<int>(latent.nope_dim);
+    shape.rope_dim = static_cast<int>(latent.rope_dim);
+    shape.value_dim = static_cast<int>(latent.value_dim);
+    shape.rank = static_cast<int>(latent.rank);
+    bytes += kernels::cuda::LatentPrefillWorkspaceBytes(shape, work.rows);
+    if (work.batch > 0) {
+      bytes += kernels::cuda::LatentStepWorkspaceBytes(shape, work.batch,
+                                                       static_cast<int64_t>(work.tokens));
+    }
   }
   if (config.HasExperts()) {
     const ExpertsConfig& experts = config.experts;
-    const int64_t choices = std::min(rows * experts.per_token, kMixtureChoicesMax);
-    const int64_t packed = choices * (config.hidden_size + experts.width) * 2;
-    bytes += packed + rows * (experts.count * 4 + experts.per_token * 12);
+    kernels::MixtureShape shape;
+    shape.experts = static_cast<int>(experts.count);
+    shape.top_k = static_cast<int>(experts.per_token);
+    shape.hidden = config.hidden_size;
+    shape.expert_width = experts.width;
+    bytes += kernels::cuda::MixtureWorkspaceBytes(shape, work.rows);
   }
-  return static_cast<uint64_t>(bytes);
+  return bytes;
+}
+
+// Boundary states on their way in or out. Latents: a range takes with it what the ranges of all
+// workers before it have written, one message a layer; there are those of the range at hand, of the
+// ones given ahead, and some that go out.
+uint64_t ExchangeBytes(const StateLayout& layout, int64_t range_tokens_max) {
+  const LatentLayout& latents = layout.latents;
+  const uint64_t rows = kExchangeWorkersPlanned * static_cast<uint64_t>(range_tokens_max);
+  const uint64_t message = std::bit_ceil(rows * latents.RowBytes());
+  const uint64_t layers = latents.layers.size();
+  const uint64_t ranges = 1 + kRangesAheadPlanned;
+  return UnreservedBytes(layout.bytes) +
+         (layers == 0 ? 0 : ranges * layers * message + kMessagesOutPlanned * message);
+}
+
+// Of which a worker has room for the latents.
+uint64_t LongestSequence(const LatentLayout& latents, size_t latent_bytes_max) {
+  const uint64_t token_bytes = latents.layers.size() * latents.RowBytes();
+  if (token_bytes == 0) return 0;
+  return std::min<uint64_t>(kPromptTokensMax, latent_bytes_max / token_bytes);
 }
 
 std::string Size(uint64_t bytes) {
@@ -101,20 +137,24 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const DeviceMem
       {"states", count * states * Allocated(layout.bytes, device)},
       {"decoding states",
        count * DecodeStates(worker.decode_batch_max) * Allocated(layout.bytes, device)},
-      {"exchange", count * UnreservedBytes(layout.bytes)},
+      {"exchange", count * ExchangeBytes(layout, worker.range_tokens_max)},
   };
   if (config.HasLatentAttention()) {
     plan.items.push_back({"latents", count * worker.latent_bytes_max});
   }
   if (!device.is_host) {
-    const int64_t probe_rows = CostProbeRows(worker.range_tokens_max, true);
-    plan.items.push_back({"operators", count * (OperatorBytes(config, worker.range_tokens_max) +
-                                                OperatorBytes(config, worker.decode_rows_max))});
+    const LaneWork prefill{worker.range_tokens_max};
+    const LaneWork decoding{worker.decode_rows_max, worker.decode_batch_max,
+                            LongestSequence(layout.latents, worker.latent_bytes_max)};
+    const LaneWork probe{CostProbeRows(worker.range_tokens_max, true)};
+    plan.items.push_back(
+        {"operators", count * (OperatorBytes(config, prefill) + OperatorBytes(config, decoding))});
     // Costs are measured once, on a lane that goes again.
     plan.items.push_back(
-        {"start", lane_bytes(probe_rows) + OperatorBytes(config, probe_rows) + kCodeBytes});
+        {"start", lane_bytes(probe.rows) + OperatorBytes(config, probe) + kCodeBytes});
   }
   for (const MemoryItem& item : plan.items) plan.total_bytes += item.bytes;
+  plan.reserved_bytes = plan.total_bytes - (device.is_host ? 0 : kCodeBytes);
   return plan;
 }
 

@@ -30,6 +30,13 @@ inline size_t UnreservedBytes(size_t state_bytes) {
   return std::max<size_t>(size_t{256} << 20, 16 * state_bytes);
 }
 
+// What is planned for latents between workers; where there is more, the device gives more. Workers
+// of a prompt, ranges that a worker is given ahead (the scheduler's ranges_queued_max), and
+// messages that go out at a time.
+inline constexpr uint64_t kExchangeWorkersPlanned = 8;
+inline constexpr uint64_t kRangesAheadPlanned = 2;
+inline constexpr uint64_t kMessagesOutPlanned = 4;
+
 // As WorkerSetup has them.
 struct WorkerMemory {
   int64_t range_tokens_max = 0;
@@ -55,6 +62,7 @@ struct MemoryItem {
 struct MemoryPlan {
   std::vector<MemoryItem> items;
   uint64_t total_bytes = 0;
+  uint64_t reserved_bytes = 0;  // of the total: taken at the start, all at once
 
   // "weights 2.59 GiB, prefill 328.0 MiB, ...: 4.12 GiB"
   std::string ToString() const;

@@ -32,7 +32,8 @@ absl::Status PlanAndCheck(const ServedModelSource& source, kernels::Backend& bac
   if (log) log(absl::StrCat("memory: ", plan.ToString()));
   if (reported.code() == kernels::StatusCode::kUnsupported) return absl::OkStatus();
   DELTAFILL_TRY(reported);
-  return CheckMemory(plan, report);
+  DELTAFILL_TRY(CheckMemory(plan, report));
+  return FromOperator(backend.ReserveMemory(plan.reserved_bytes));
 }
 
 }  // namespace
