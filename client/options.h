@@ -154,6 +154,7 @@ struct ComputeOptions {
 struct SchedulingOptions {
   uint64_t range_tokens = 0;  // 0: the planner's choice
   double recovery_interval_s = 30;
+  double progress_timeout_s = 300;
   int prompts_running_max = 16;
   int prompts_queued_max = 256;
 };

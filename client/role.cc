@@ -69,6 +69,7 @@ coordinator::SchedulingOptions ToSchedulingOptions(const SchedulingOptions& opti
   scheduling.scheduler.prompts_running_max = options.prompts_running_max;
   scheduling.scheduler.prompts_queued_max = options.prompts_queued_max;
   scheduling.scheduler.recovery_interval_s = options.recovery_interval_s;
+  scheduling.scheduler.progress_timeout_s = options.progress_timeout_s;
   scheduling.scheduler.prompt_last = FirstPromptOfThisProcess();
   scheduling.log = coordinator::LogNotice;
   return scheduling;

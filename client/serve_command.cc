@@ -2,8 +2,11 @@
 // by in-process channels; only the client port is a real one.
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +25,7 @@ namespace {
 
 constexpr std::chrono::seconds kStopGrace{5};
 constexpr std::chrono::seconds kAttachSecondsMax{30};
+constexpr std::chrono::milliseconds kWatchPause{100};
 
 // A server without a port, and the channel into it.
 std::unique_ptr<grpc::Server> StartInProcess(grpc::Service* service) {
@@ -96,6 +100,42 @@ absl::StatusOr<Workers> StartWorkers(const std::vector<worker::WorkerSetup>& set
   return workers;
 }
 
+// Tells of workers whose card has failed. The others go on; with none left this process needs a new
+// start, and its health says so.
+class WorkerWatch {
+ public:
+  WorkerWatch(const Workers* workers, coordinator::FrontServer* front)
+      : workers_(workers), front_(front), thread_([this] { Main(); }) {}
+  ~WorkerWatch() {
+    stopping_ = true;
+    thread_.join();
+  }
+
+ private:
+  void Main() {
+    std::set<const worker::Worker*> failed;
+    while (!stopping_ && failed.size() < workers_->size()) {
+      std::this_thread::sleep_for(kWatchPause);
+      for (const auto& worker : *workers_) {
+        if (failed.contains(worker.get()) || !worker->WaitFinished(std::chrono::milliseconds(0)) ||
+            worker->status().ok()) {
+          continue;
+        }
+        failed.insert(worker.get());
+        coordinator::LogError(absl::StrCat(
+            worker->profile().name, " has ended: ", std::string(worker->status().message()), "; ",
+            workers_->size() - failed.size(), " of ", workers_->size(), " workers go on"));
+      }
+    }
+    if (!stopping_) front_->SetServing(false);
+  }
+
+  const Workers* const workers_;
+  coordinator::FrontServer* const front_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;  // last
+};
+
 absl::Status WaitAttached(const Workers& workers) {
   const auto deadline = std::chrono::steady_clock::now() + kAttachSecondsMax;
   for (const auto& worker : workers) {
@@ -149,7 +189,9 @@ int RunServe(const ServeOptions& options) {
   const worker::WorkerProfile& profile = workers->front()->profile();
   coordinator::LogNotice(absl::StrCat("ready: model ", profile.model_name, ", ", workers->size(),
                                       " worker(s) of ", profile.device));
+  std::optional<WorkerWatch> watch(std::in_place, &*workers, front->get());
   WaitForTermination();
+  watch.reset();
   coordinator::LogNotice("stopping");
   (*front)->Stop(kStopGrace);
   (*scheduling)->Stop();

@@ -25,13 +25,15 @@ std::string DefaultName() {
   return std::string(host) + "-" + std::to_string(getpid());
 }
 
-// Ends the process when the worker ends by itself: drained by its coordinator, or refused.
+// Ends the process when the worker ends by itself: drained by its coordinator, refused, or without
+// a card that works; whoever supervises it starts another.
 void EndWhenFinished(worker::Worker* worker) {
   std::thread([worker] {
     while (!worker->WaitFinished(std::chrono::hours(1))) {
     }
     const absl::Status status = worker->status();
-    std::_Exit(status.ok() ? 0 : FailRole("coordinator", status));
+    std::_Exit(status.ok() ? 0
+                           : FailRole(absl::IsInternal(status) ? "worker" : "coordinator", status));
   }).detach();
 }
 

@@ -161,6 +161,8 @@ class PromptEngine {
 
   virtual std::vector<ServedModel> Models() const = 0;
   virtual std::vector<AttachedWorker> Workers() const = 0;
+  // How the last worker was lost, with its name; "" if none was.
+  virtual std::string LastLoss() const { return ""; }
   virtual uint32_t PromptsRunning() const = 0;
   virtual uint32_t PromptsQueued() const = 0;
 };

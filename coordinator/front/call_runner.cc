@@ -46,10 +46,20 @@ grpc::Status CallRunner::Run(grpc::ServerContext* server_context,
     LogError(absl::StrCat("a call of tenant ", call.tenant, " failed: ", status.ToString()));
   }
   if (absl::IsResourceExhausted(status)) AddRetryDelay(server_context);
+  if (absl::IsUnavailable(status)) status = WithLastLoss(status);
   if (stopping_ && absl::IsCancelled(status)) {
     status = absl::UnavailableError("the service is stopping; retrying is safe");
   }
   return ToGrpcStatus(status);
+}
+
+// Where nobody is left to compute, how the last one was lost.
+absl::Status CallRunner::WithLastLoss(const absl::Status& status) const {
+  if (!context_.engine.Models().empty()) return status;
+  const std::string loss = context_.engine.LastLoss();
+  const std::string message(status.message());
+  if (loss.empty() || message.find(loss) != std::string::npos) return status;
+  return absl::UnavailableError(absl::StrCat(message, "; ", loss));
 }
 
 // Longer, the more prompts wait already.

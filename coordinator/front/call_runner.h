@@ -31,6 +31,7 @@ class CallRunner {
                    absl::FunctionRef<absl::Status(const Call&)> operation) const;
 
  private:
+  absl::Status WithLastLoss(const absl::Status& status) const;
   void AddRetryDelay(grpc::ServerContext* server_context) const;
 
   FrontContext& context_;

@@ -62,6 +62,14 @@ class FrontServerImpl final : public FrontServer {
 
   const std::string& address() const override { return address_; }
 
+  void SetServing(bool serving) override {
+    const std::lock_guard lock(stop_mutex_);
+    if (stopped_) return;
+    if (grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService()) {
+      health->SetServingStatus(serving);
+    }
+  }
+
   void Stop(std::chrono::milliseconds grace) override {
     const std::lock_guard lock(stop_mutex_);
     if (server_ == nullptr || stopped_) return;

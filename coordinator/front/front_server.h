@@ -27,6 +27,10 @@ class FrontServer {
   // host:port with the port that is really listened on.
   virtual const std::string& address() const = 0;
 
+  // What the health service answers from now on: SERVING, as at the start, or NOT_SERVING. Calls
+  // are taken all the same. Thread-safe.
+  virtual void SetServing(bool serving) = 0;
+
   // Takes no new calls, cancels those that run, waits for them; after `grace` the connections are
   // cut. The engine must still run. Once; thread-safe.
   virtual void Stop(std::chrono::milliseconds grace) = 0;

@@ -111,6 +111,7 @@ void Scheduler::LayOut(PromptState& prompt, const PrefillPlan& plan,
   prefill.ranges_done = 0;
   prefill.layer_tokens_done = 0;
   prefill.tokens_reported = 0;
+  prefill.progressed_s = clock_();
   prefill.boundary_asked_s = clock_();
 }
 
@@ -135,6 +136,7 @@ void Scheduler::AbortAttempt(PromptState& prompt) {
     std::erase_if(found->second.queue,
                   [&](const GivenRange& given) { return given.attempt.prompt == prompt.number; });
     output_->Send(number, AbortOrder{attempt});
+    found->second.progressed_s = clock_();  // perhaps it has another range at the front now
     NoteFront(found->second);
   }
   prefill.involved.clear();

@@ -18,7 +18,7 @@ void Scheduler::Release(const std::vector<PartReceipt>& parts) {
 void Scheduler::OnBoundaryStored(WorkerNumber number, const AttemptRef& attempt,
                                  const StoredBoundary& stored, bool skipped) {
   const auto worker = workers_.find(number);
-  if (worker != workers_.end()) worker->second.heard_s = clock_();
+  if (worker != workers_.end()) worker->second.heard_s = worker->second.progressed_s = clock_();
   const auto found = prompts_.find(attempt.prompt);
   if (found == prompts_.end() || found->second.prefill == nullptr) return Release(stored.parts);
   PromptState& prompt = found->second;

@@ -105,6 +105,7 @@ void Scheduler::GiveRange(PromptState& prompt) {
                    LayerStack(prefill.layers, worker.profile.model.latents.layers));
   worker.queue.push_back({order.attempt, range, predicted_s});
   output_->Send(number, order);
+  if (worker.queue.size() == 1) worker.progressed_s = clock_();
   NoteFront(worker);
 }
 

@@ -120,7 +120,7 @@ void Scheduler::AddLatents(PrefillState& prefill, WorkerNumber worker, RangeOrde
 void Scheduler::OnLatentPieceStored(WorkerNumber number, const AttemptRef& attempt, uint64_t end,
                                     const PartReceipt& part) {
   const auto worker = workers_.find(number);
-  if (worker != workers_.end()) worker->second.heard_s = clock_();
+  if (worker != workers_.end()) worker->second.heard_s = worker->second.progressed_s = clock_();
   const auto found = prompts_.find(attempt.prompt);
   if (found == prompts_.end() || found->second.prefill == nullptr) return Release({part});
   PrefillState& prefill = *found->second.prefill;

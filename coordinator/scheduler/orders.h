@@ -105,7 +105,7 @@ class SchedulerOutput {
   // To one worker in the order of the calls. A worker that is gone by now is not an error.
   virtual void Send(WorkerNumber worker, const WorkerOrder& order) = 0;
 
-  // The scheduler has given the worker up (a missed heartbeat): its stream must end.
+  // The scheduler has given the worker up (silent, or stuck): its stream must end.
   virtual void CloseWorker(WorkerNumber worker, const absl::Status& reason) = 0;
 
   virtual void RenewLeases(const std::vector<uint64_t>& lease_ids) = 0;

@@ -32,9 +32,10 @@ void Scheduler::OnRangeProgress(WorkerNumber number, const AttemptRef& attempt, 
                                 uint32_t layers_done) {
   const auto worker = workers_.find(number);
   if (worker == workers_.end()) return;
-  worker->second.heard_s = clock_();
+  worker->second.heard_s = worker->second.progressed_s = clock_();
   PromptState* prompt = FindCurrent(attempt);
   if (prompt == nullptr || prompt->prefill == nullptr) return;
+  prompt->prefill->progressed_s = clock_();
   if (range >= prompt->prefill->next_range) return;
   AddProgress(*prompt, range, layers_done);
 }
@@ -43,9 +44,10 @@ void Scheduler::OnRangeDone(WorkerNumber number, const AttemptRef& attempt, uint
   const auto found = workers_.find(number);
   if (found == workers_.end()) return;
   WorkerState& worker = found->second;
-  worker.heard_s = clock_();
+  worker.heard_s = worker.progressed_s = clock_();
   PromptState* prompt = FindCurrent(attempt);
   if (prompt == nullptr || prompt->prefill == nullptr) return;
+  prompt->prefill->progressed_s = clock_();
   PrefillState& prefill = *prompt->prefill;
   const auto given = std::find_if(
       worker.queue.begin(), worker.queue.end(),

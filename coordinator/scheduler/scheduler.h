@@ -82,6 +82,8 @@ class Scheduler {
   // Time-outs, waits and lease renewals: call it a few times a second.
   void Tick();
 
+  // How the last worker was lost, with its name; "" if none was.
+  const std::string& LastLoss() const { return last_loss_; }
   std::vector<ServedModel> Models() const;  // by attached workers, those that drain included
   std::vector<AttachedWorker> Workers() const;
   uint32_t PromptsRunning() const;
@@ -143,6 +145,10 @@ class Scheduler {
   void MoveRanges(PromptState& prompt, WorkerNumber from);
   void SendDrainOrders();
 
+  // tick.cc
+  bool IsStuck(const WorkerState& worker) const;
+  void GiveUpSilentAndStuck();
+
   // single_work.cc
   bool StartSingleWork(PromptState& prompt);
   void LoseSingleWork(PromptState& prompt, const std::string& reason);
@@ -160,6 +166,7 @@ class Scheduler {
   std::deque<PromptNumber> queue_;  // not started, oldest first
   std::list<PromptNumber> turns_;  // prefills that have started; the next to be given a range first
   PromptNumber prompt_last_;
+  std::string last_loss_;
 };
 
 }  // namespace deltafill::coordinator

@@ -29,6 +29,9 @@ struct SchedulerOptions {
   uint32_t failures_max = 8;          // attempts in a row that got no further
   double recovery_interval_s = 30.0;  // 0: no recovery boundaries
   double heartbeat_timeout_s = 10.0;
+  // A worker that computes a range which waits for nothing, and reports no progress for this long,
+  // is lost however well it answers; it reports each layer, and what it saves. 0: never.
+  double progress_timeout_s = 300.0;
   double worker_grace_s = 5.0;     // waiting for a worker of the model to attach
   double peer_retry_s = 1.0;       // after a hand-over failed, if no loss is noticed before
   double lease_renewal_s = 120.0;  // leases last 10 minutes
@@ -43,6 +46,7 @@ struct GivenRange {
 struct WorkerState {
   WorkerProfile profile;
   double heard_s = 0.0;
+  double progressed_s = 0.0;           // last report of work, or a new range at the front
   bool draining = false;               // gets nothing new
   bool drain_sent = false;             // was told so: everything promised to it has been given
   bool drained = false;                // said that nothing is left
@@ -102,6 +106,7 @@ struct PrefillState {
   uint32_t ranges_done = 0;
   uint64_t layer_tokens_done = 0;  // sum over ranges of tokens x layers done
   uint64_t tokens_reported = 0;
+  double progressed_s = 0.0;      // last report of a range
   double boundary_asked_s = 0.0;  // when a range with a boundary at its end was last given
 };
 

@@ -1,24 +1,51 @@
 // What happens because time passes.
-#include <cmath>
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "coordinator/scheduler/scheduler.h"
 
 namespace deltafill::coordinator {
 
-void Scheduler::Tick() {
-  const double now_s = clock_();
+// Of all ranges that were given and are not done, one that waits for no other: it is at the front
+// of its worker, and all before it in its prompt are done (dispatch.cc). It must get on.
+bool Scheduler::IsStuck(const WorkerState& worker) const {
+  if (options_.progress_timeout_s <= 0 || worker.queue.empty()) return false;
+  const GivenRange& front = worker.queue.front();
+  const auto found = prompts_.find(front.attempt.prompt);
+  if (found == prompts_.end() || found->second.phase != PromptPhase::kRunning) return false;
+  const PrefillState& prefill = *found->second.prefill;
+  const double since_s = std::max(worker.progressed_s, prefill.progressed_s);
+  if (clock_() - since_s <= options_.progress_timeout_s) return false;
+  return std::all_of(prefill.ranges.begin(), prefill.ranges.begin() + front.range,
+                     [](const RangeState& range) { return range.done; });
+}
 
-  std::vector<WorkerNumber> silent;
+void Scheduler::GiveUpSilentAndStuck() {
+  std::vector<std::pair<WorkerNumber, std::string>> given_up;
   for (const auto& [number, worker] : workers_) {
-    if (now_s - worker.heard_s > options_.heartbeat_timeout_s) silent.push_back(number);
+    if (clock_() - worker.heard_s > options_.heartbeat_timeout_s) {
+      given_up.emplace_back(
+          number, absl::StrFormat("not heard of for %.1f s", options_.heartbeat_timeout_s));
+    } else if (IsStuck(worker)) {
+      given_up.emplace_back(
+          number, absl::StrFormat("it is stuck: a range that waits for no other worker got no "
+                                  "further for %.1f s",
+                                  options_.progress_timeout_s));
+    }
   }
-  for (WorkerNumber number : silent) {
-    const std::string reason =
-        absl::StrFormat("not heard of for %.1f s", options_.heartbeat_timeout_s);
+  for (const auto& [number, reason] : given_up) {
     output_->CloseWorker(number, absl::DeadlineExceededError(reason));
     LoseWorker(number, reason);
   }
+}
+
+void Scheduler::Tick() {
+  const double now_s = clock_();
+
+  GiveUpSilentAndStuck();
 
   std::vector<PromptNumber> due;
   for (const auto& [number, prompt] : prompts_) {

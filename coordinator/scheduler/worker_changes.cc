@@ -11,7 +11,7 @@ namespace deltafill::coordinator {
 void Scheduler::AttachWorker(const WorkerProfile& profile) {
   WorkerState& worker = workers_[profile.number];
   worker.profile = profile;
-  worker.heard_s = clock_();
+  worker.heard_s = worker.progressed_s = clock_();
   std::vector<PromptNumber> waiting;
   for (const auto& [number, prompt] : prompts_) {
     if (prompt.phase == PromptPhase::kWithoutWorker) waiting.push_back(number);
@@ -60,7 +60,8 @@ void Scheduler::LoseWorker(WorkerNumber number, const std::string& reason) {
                          Needs(*prompt.prefill, lost);
     if (retrying || running) affected.push_back(prompt_number);
   }
-  const std::string message = absl::StrCat("worker ", lost.profile.name, " was lost: ", reason);
+  last_loss_ = absl::StrCat("worker ", lost.profile.name, " was lost: ", reason);
+  const std::string message = last_loss_;
   for (PromptNumber prompt_number : affected) {
     PromptState& prompt = prompts_.at(prompt_number);
     if (prompt.phase == PromptPhase::kRetrying) {
@@ -138,6 +139,8 @@ void Scheduler::OnHeartbeat(WorkerNumber number, uint64_t save_queue_bytes, doub
   if (found == workers_.end()) return;
   WorkerState& worker = found->second;
   worker.heard_s = clock_();
+  // A range may wait for room in a queue that moves.
+  if (worker.save_queue_bytes != save_queue_bytes) worker.progressed_s = clock_();
   worker.save_queue_bytes = save_queue_bytes;
   if (stall_s <= 0 || worker.queue.empty()) return;
   const auto prompt = prompts_.find(worker.queue.front().attempt.prompt);

@@ -136,6 +136,10 @@ std::vector<AttachedWorker> EngineThread::Workers() const {
   return Ask<std::vector<AttachedWorker>>([](const Scheduler& s) { return s.Workers(); });
 }
 
+std::string EngineThread::LastLoss() const {
+  return Ask<std::string>([](const Scheduler& s) { return s.LastLoss(); });
+}
+
 uint32_t EngineThread::PromptsRunning() const {
   return Ask<uint32_t>([](const Scheduler& s) { return s.PromptsRunning(); });
 }

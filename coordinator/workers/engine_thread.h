@@ -47,6 +47,7 @@ class EngineThread final : public PromptEngine {
   void Cancel(PromptNumber prompt) override;
   std::vector<ServedModel> Models() const override;
   std::vector<AttachedWorker> Workers() const override;
+  std::string LastLoss() const override;
   uint32_t PromptsRunning() const override;
   uint32_t PromptsQueued() const override;
 

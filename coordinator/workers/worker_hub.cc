@@ -21,6 +21,9 @@ void WorkerHub::HandleRead(const std::shared_ptr<AttachStream>& stream, bool ok,
   if (stream->closing()) return;
   if (worker == 0) {
     Attach(stream, scheduler);
+  } else if (stream->event().has_failed()) {
+    const std::string& why = stream->event().failed().message();
+    if (Detach(worker, absl::InternalError(why), false)) scheduler.LoseWorker(worker, why);
   } else if (absl::Status status = DeliverEvent(worker, stream->event(), scheduler); !status.ok()) {
     log_(absl::StrCat("worker ", worker,
                       " sent a malformed event: ", std::string(status.message())));
@@ -59,9 +62,9 @@ bool WorkerHub::Detach(WorkerNumber worker, const absl::Status& status, bool can
   const auto found = streams_.find(worker);
   if (found == streams_.end()) return false;
   const WorkerProfile* profile = registry_.Find(worker);
-  log_(absl::StrCat("worker ", profile->name, " is gone",
-                    status.ok() ? std::string(": its stream ended")
-                                : absl::StrCat(": ", std::string(status.message()))));
+  log_(absl::StrCat("worker ", profile->name, " is gone: ",
+                    status.ok() ? std::string("its stream ended") : std::string(status.message()),
+                    "; ", streams_.size() - 1, " left"));
   found->second->Close(status, cancel);
   streams_.erase(found);
   registry_.Remove(worker);

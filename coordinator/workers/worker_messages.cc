@@ -302,8 +302,9 @@ absl::Status DeliverEvent(WorkerNumber worker, const v1::WorkerEvent& event, Sch
     case v1::WorkerEvent::kDrained:
       scheduler.OnDrained(worker);
       return absl::OkStatus();
+    case v1::WorkerEvent::kFailed:  // WorkerHub's
     case v1::WorkerEvent::kHello:
-      return absl::InvalidArgumentError("event: a second hello");
+      return absl::InvalidArgumentError("event: is not one of an attached worker");
     case v1::WorkerEvent::EVENT_NOT_SET:
       return absl::InvalidArgumentError("event: empty");
   }

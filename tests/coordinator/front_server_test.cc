@@ -64,8 +64,9 @@ TEST_F(FrontServerTest, CredentialsDecideTheTenant) {
   EXPECT_EQ(store_->List("default", "", 10)->manifests.size(), 0u);
 }
 
-TEST_F(FrontServerTest, HealthIsServed) {
-  grpc::GenericStub stub(Channel());
+// The bytes of the health service's answer.
+std::string HealthOf(const std::shared_ptr<grpc::Channel>& channel) {
+  grpc::GenericStub stub(channel);
   grpc::CompletionQueue queue;
   grpc::ClientContext context;
   const auto call =
@@ -73,12 +74,20 @@ TEST_F(FrontServerTest, HealthIsServed) {
   call->StartCall();
   grpc::ByteBuffer response;
   grpc::Status status;
-  call->Finish(&response, &status, this);
+  call->Finish(&response, &status, &response);
   void* tag = nullptr;
   bool ok = false;
-  ASSERT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_TRUE(queue.Next(&tag, &ok));
   EXPECT_TRUE(status.ok()) << status.error_message();
-  EXPECT_EQ(Bytes(response), "\x08\x01") << "SERVING";
+  return Bytes(response);
+}
+
+TEST_F(FrontServerTest, HealthIsServed) {
+  EXPECT_EQ(HealthOf(Channel()), "\x08\x01") << "SERVING";
+  server_->SetServing(false);
+  EXPECT_EQ(HealthOf(Channel()), "\x08\x02") << "NOT_SERVING";
+  server_->SetServing(true);
+  EXPECT_EQ(HealthOf(Channel()), "\x08\x01") << "SERVING";
 }
 
 TEST_F(FrontServerTest, ReflectionNamesTheService) {

@@ -3,7 +3,8 @@ deltafill_test(coordinator_planner_test
   LIBS deltafill_planning
   LABELS core)
 deltafill_test(coordinator_scheduler_test
-  SOURCES scheduler_test.cc scheduler_decode_test.cc scheduler_latents_test.cc simulated_cluster.cc simulated_latents.cc simulated_worker.cc
+  SOURCES scheduler_test.cc scheduler_decode_test.cc scheduler_latents_test.cc scheduler_progress_test.cc simulated_cluster.cc
+    simulated_latents.cc simulated_worker.cc
   LIBS deltafill_planning deltafill_testing absl::strings
   LABELS core)
 deltafill_test(coordinator_scheduler_simulation_test

@@ -207,6 +207,23 @@ TEST_F(SchedulingServiceTest, LostWorkerCostsAnAttempt) {
   EXPECT_TRUE(Eventually([&] { return service_->engine()->Workers().size() == 1; }));
 }
 
+TEST_F(SchedulingServiceTest, AWorkerThatSaysItHasFailedCostsAnAttempt) {
+  Start();
+  const auto broken = Attach("broken", /*answers=*/false);
+  const auto observer = Submit(Prefill(1000, {512}));
+  EXPECT_TRUE(broken->WaitFor(v1::WorkerCommand::kRunRange));
+  const auto healthy = Attach("healthy");
+  EXPECT_EQ(service_->engine()->LastLoss(), "");
+  v1::WorkerEvent event;
+  event.mutable_failed()->set_message("its device has failed: ECC");
+  broken->Write(event);
+  EXPECT_TRUE(observer->Wait().ok()) << observer->Wait();
+  EXPECT_EQ(observer->attempt(), 2u);
+  EXPECT_TRUE(absl::IsInternal(broken->Join()));
+  EXPECT_EQ(service_->engine()->Workers().size(), 1u);
+  EXPECT_EQ(service_->engine()->LastLoss(), "worker broken was lost: its device has failed: ECC");
+}
+
 TEST_F(SchedulingServiceTest, LastWorkerLostIsUnavailable) {
   Start();
   const auto stuck = Attach("stuck", false);

@@ -153,6 +153,11 @@ int CardSwitch::links_opened() const {
   return links_opened_;
 }
 
+int CardSwitch::ids_made() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int>(ids_);
+}
+
 int CardSwitch::transfers() const {
   std::lock_guard lock(mutex_);
   return transfers_;

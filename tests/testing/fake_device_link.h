@@ -36,6 +36,7 @@ class CardSwitch : public std::enable_shared_from_this<CardSwitch> {
   int links_alive() const;   // ends
   int links_opened() const;  // ends, ever
   int transfers() const;     // received
+  int ids_made() const;      // of links, opened or not
 
  private:
   friend class FakeLink;

@@ -46,7 +46,7 @@ struct LaneBench {
                  [](const AttemptKey&, const absl::Status&) {}),
         pool(&model->backend(), &model->state_layout().latents, latent_bytes_max),
         latents(&pool),
-        attempts(&exchange, &latents, &sink),
+        attempts(&exchange, &latents, &sink, &model->backend()),
         saver(store, &model->state_layout(), &model->backend()),
         parts{model, &exchange, store, &saver, &attempts, &latents, &sink} {
     exchange.SetWorker(number);

@@ -162,6 +162,24 @@ TEST_F(ExchangeDeviceLinkTest, AReceiverWithoutCards) {
   EXPECT_THAT(sender_lines_.get(), Contains(HasSubstr("it has no device links")));
 }
 
+// What NCCL keeps for an offer stays: one that is refused for good is not made again.
+TEST_F(ExchangeDeviceLinkTest, ARefusalIsRemembered) {
+  Start("A", "");
+  SendRanges(0, 2);
+  ExpectRanges(0, 2);
+  const std::string address = "127.0.0.1:" + std::to_string(server_->port());
+  for (uint32_t round = 1; round <= 3; ++round) {
+    server_.reset();  // the stream breaks
+    auto server = ExchangeServer::Start(address, mailbox_, {});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    SendRanges(2 * round, 2 * round + 2);
+    ExpectRanges(2 * round, 2 * round + 2);
+  }
+  EXPECT_EQ(cards_->ids_made(), 1);
+  EXPECT_FALSE(lost_.load());
+}
+
 TEST_F(ExchangeDeviceLinkTest, ASenderWithoutCardsOffersNothing) {
   Start("", "B");
   SendRanges(0, 2);

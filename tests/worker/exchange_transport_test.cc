@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "proto/worker.grpc.pb.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/received_bytes.h"
 #include "tests/worker/exchange_fixture.h"
 #include "worker/exchange/exchange_server.h"
@@ -133,6 +134,48 @@ TEST(ExchangeTransportTest, UnreachablePeerIsNamed) {
     EXPECT_TRUE(absl::IsUnavailable(status)) << status;
     EXPECT_NE(status.message().find("worker 4"), std::string::npos) << status;
   }
+}
+
+// Its connection stands and its pings are answered, but nothing is read.
+class StuckService final : public v1::BoundaryExchangeService::Service {
+ public:
+  grpc::Status Publish(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::BoundaryAck, v1::BoundaryMessage>* /*stream*/) override {
+    ++streams;
+    while (!context->IsCancelled()) std::this_thread::sleep_for(milliseconds(5));
+    return grpc::Status::CANCELLED;
+  }
+  std::atomic<int> streams{0};
+};
+
+TEST(ExchangeTransportTest, APeerThatAnswersButTakesNothingIsLost) {
+  StuckService service;
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ExchangeLinkLimits limits = Quick();
+  limits.unreachable_after = milliseconds(60'000);
+  limits.stuck_after = milliseconds(200);
+  limits.unacknowledged_bytes_max = kLargeBytes;
+  Sender sender(limits);
+  const ExchangeTarget target{1, "127.0.0.1:" + std::to_string(port)};
+  const AttemptKey attempt{5, 3};
+  const auto large = Pattern(kLargeBytes, 1);
+  ASSERT_TRUE(
+      sender.exchange.Publish({attempt, 0, 1, PartKind::kRecurrent}, OnHost(large), {&target, 1})
+          .ok());
+  // Waits for room until the peer is lost.
+  const absl::Status status =
+      sender.exchange.Publish({attempt, 1, 1, PartKind::kRecurrent}, OnHost(large), {&target, 1});
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_NE(status.message().find("stuck"), std::string::npos) << status;
+  EXPECT_TRUE(test::Eventually([&] { return sender.lost.load(); }));
+  EXPECT_EQ(sender.lost_attempt.load(), 3u);
+  EXPECT_EQ(service.streams.load(), 1) << "tried again";
+  server->Shutdown(std::chrono::system_clock::now());
 }
 
 TEST(ExchangeTransportTest, AbortEndsASendThatWaits) {

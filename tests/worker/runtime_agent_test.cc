@@ -216,6 +216,40 @@ TEST(WorkerAgentTest, ARefusalForGoodEndsIt) {
   EXPECT_NE(agent.status().message().find("protocol"), std::string::npos);
 }
 
+TEST(WorkerAgentTest, AFailedWorkerLeavesForGoodAndSaysWhy) {
+  FakeCoordinator coordinator;
+  RecordingHandler handler;
+  WorkerAgent agent(coordinator.InProcessChannel(), Quick());
+  agent.Start(Profile("one"), &handler);
+  ASSERT_TRUE(Eventually([&] { return agent.attached(); }));
+  agent.Emit(DecodeToken{{1, 1}, 8});  // before it: is told
+  agent.Emit(WorkerFailed{absl::InternalError("its card caught fire")});
+  agent.Emit(WorkerFailed{absl::InternalError("a later reason")});
+  v1::WorkerEvent event;
+  bool token_seen = false;
+  ASSERT_TRUE(coordinator.Take(
+      [&](uint32_t, const auto& e) {
+        token_seen |= e.has_decode_token();
+        return e.has_failed();
+      },
+      &event));
+  EXPECT_TRUE(token_seen);
+  EXPECT_EQ(event.failed().message(), "its card caught fire");
+  EXPECT_TRUE(coordinator.WaitGone(0));
+  ASSERT_TRUE(agent.WaitFinished(milliseconds(10'000)));
+  EXPECT_EQ(agent.status(), absl::InternalError("its card caught fire"));
+  EXPECT_EQ(handler.detached.load(), 1);
+}
+
+TEST(WorkerAgentTest, AFailedWorkerWaitsForNoCoordinator) {
+  RecordingHandler handler;
+  WorkerAgent agent(ConnectCoordinator("127.0.0.1:1"), Quick());
+  agent.Start(Profile("one"), &handler);
+  agent.Emit(WorkerFailed{absl::InternalError("its card caught fire")});
+  ASSERT_TRUE(agent.WaitFinished(milliseconds(10'000)));
+  EXPECT_TRUE(absl::IsInternal(agent.status()));
+}
+
 TEST(WireTest, BadCommandsNameTheField) {
   const auto expect = [](const v1::WorkerCommand& command, const char* field) {
     const absl::Status status = FromWire(command).status();

@@ -18,7 +18,7 @@ DevicePath::DevicePath(std::shared_ptr<DeviceTransport> transport,
     : transport_(std::move(transport)), open_timeout_(open_timeout) {}
 
 absl::StatusOr<std::optional<DeviceOffer>> DevicePath::Offer() {
-  if (transport_ == nullptr || failures_ >= kFailuresMax) return std::nullopt;
+  if (transport_ == nullptr || refused_ || failures_ >= kFailuresMax) return std::nullopt;
   {
     std::lock_guard lock(mutex_);
     answer_.reset();
@@ -27,41 +27,41 @@ absl::StatusOr<std::optional<DeviceOffer>> DevicePath::Offer() {
   return DeviceOffer{id_, transport_->card()};
 }
 
-void DevicePath::SetAnswer(const std::string& refusal) {
+void DevicePath::SetAnswer(absl::Status answer) {
   {
     std::lock_guard lock(mutex_);
-    answer_ = refusal;
+    answer_ = std::move(answer);
   }
   answered_.notify_all();
 }
 
-std::optional<std::string> DevicePath::answer() {
+bool DevicePath::HasRefused() {
   std::lock_guard lock(mutex_);
-  return answer_;
+  return answer_.has_value() && !answer_->ok();
 }
 
 absl::StatusOr<std::unique_ptr<DeviceLink>> DevicePath::Open(const StopAsked& ended) {
   const auto deadline = std::chrono::steady_clock::now() + open_timeout_;
-  const StopAsked stop = [&] {
-    const std::optional<std::string> given = answer();
-    return ended() || (given.has_value() && !given->empty());
-  };
-  {
-    std::unique_lock lock(mutex_);
-    answered_.wait_for(lock, kRefusalWait, [this] { return answer_.has_value(); });
-    if (answer_.has_value() && !answer_->empty()) return absl::FailedPreconditionError(*answer_);
-  }
-  std::unique_ptr<DeviceLink> link;
-  const kernels::Status opened =
-      transport_->Open(id_, LinkEnd::kSender, open_timeout_, stop, &link);
+  const StopAsked stop = [&] { return ended() || HasRefused(); };
   std::unique_lock lock(mutex_);
+  answered_.wait_for(lock, kRefusalWait, [this] { return answer_.has_value(); });
+  std::unique_ptr<DeviceLink> link;
+  kernels::Status opened;
+  if (!answer_.has_value() || answer_->ok()) {
+    lock.unlock();
+    opened = transport_->Open(id_, LinkEnd::kSender, open_timeout_, stop, &link);
+    lock.lock();
+  }
   while (opened.ok() && !answer_.has_value() && std::chrono::steady_clock::now() < deadline) {
     lock.unlock();
     if (ended()) return absl::InternalError("the stream ended");
     lock.lock();
     answered_.wait_for(lock, kEndPoll, [this] { return answer_.has_value(); });
   }
-  if (answer_.has_value() && !answer_->empty()) return absl::FailedPreconditionError(*answer_);
+  if (answer_.has_value() && !answer_->ok()) {
+    refused_ = absl::IsFailedPrecondition(*answer_);
+    return *answer_;
+  }
   DELTAFILL_TRY(opened);
   if (!answer_.has_value()) return absl::InternalError("no answer from the receiver in time");
   return link;

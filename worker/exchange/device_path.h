@@ -28,16 +28,18 @@ class DevicePath {
   // transport may be nullptr: nothing is ever offered.
   DevicePath(std::shared_ptr<DeviceTransport> transport, std::chrono::milliseconds open_timeout);
 
-  // A stream begins. nullopt: without a device link, because there is no transport, or its links
+  // A stream begins. nullopt: without a device link, because there is no transport, the receiver
+  // has refused before (offers cost it nothing, but NCCL keeps a thread here for each), or links
   // have failed twice without a message in between.
   absl::StatusOr<std::optional<DeviceOffer>> Offer();
 
-  // Thread-safe: the receiver's answer to the offer; refusal "": its end is open.
-  void SetAnswer(const std::string& refusal);
+  // Thread-safe: the receiver's answer to the offer. OK: its end is open; FAILED_PRECONDITION: it
+  // refuses every offer; INTERNAL: it failed.
+  void SetAnswer(absl::Status answer);
 
   // Opens the link that was offered, and waits until the receiver has opened it too. `ended` is
-  // asked while this waits: the stream is over. FAILED_PRECONDITION with the receiver's refusal;
-  // INTERNAL with what failed here.
+  // asked while this waits: the stream is over. The receiver's answer if that is an error; INTERNAL
+  // with what failed here.
   absl::StatusOr<std::unique_ptr<DeviceLink>> Open(const StopAsked& ended);
 
   // Thread-safe: a link failed, or a message has passed over it.
@@ -47,16 +49,17 @@ class DevicePath {
  private:
   static constexpr int kFailuresMax = 2;
 
-  std::optional<std::string> answer();
+  bool HasRefused();  // or failed
 
   const std::shared_ptr<DeviceTransport> transport_;
   const std::chrono::milliseconds open_timeout_;
   std::atomic<int> failures_{0};
+  bool refused_ = false;  // for good
   DeviceLinkId id_{};
 
   std::mutex mutex_;
   std::condition_variable answered_;
-  std::optional<std::string> answer_;  // guarded by mutex_
+  std::optional<absl::Status> answer_;  // guarded by mutex_
 };
 
 }  // namespace deltafill::worker

@@ -7,6 +7,7 @@ add_library(deltafill_exchange STATIC
   exchange/link_traffic.cc
   exchange/mailbox.cc
   exchange/mailbox_registry.cc
+  exchange/peer_channel.cc
   exchange/wire_messages.cc
   exchange/worker_exchange.cc)
 target_link_libraries(deltafill_exchange

@@ -1,7 +1,6 @@
 #include "worker/exchange/exchange_link.h"
 
 #include <grpcpp/channel.h>
-#include <grpcpp/create_channel.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -16,6 +15,7 @@
 #include "proto/worker.grpc.pb.h"
 #include "worker/exchange/device_path.h"
 #include "worker/exchange/link_traffic.h"
+#include "worker/exchange/peer_channel.h"
 #include "worker/exchange/wire_messages.h"
 
 namespace deltafill::worker {
@@ -24,6 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kReconnectPause{50};
 constexpr std::chrono::milliseconds kCancelPoll{20};
+constexpr std::chrono::milliseconds kWatchPause{200};
 
 using Stream = grpc::ClientReaderWriter<v1::BoundaryMessage, v1::BoundaryAck>;
 
@@ -47,15 +48,7 @@ struct ExchangeLink::Core {
         options(std::move(link_options)),
         limits(options.limits),
         device_path(options.device.transport, limits.device_open_timeout) {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
-    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    // A machine that vanishes sends nothing: only pings tell.
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 5000);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
-    channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+    channel = ConnectPeer(address);
     stub = v1::BoundaryExchangeService::NewStub(channel);
     thread = std::thread([this] { Run(); });
   }
@@ -74,6 +67,7 @@ struct ExchangeLink::Core {
   bool Connect(std::string* cause);
   grpc::Status RunStream();
   std::unique_ptr<DeviceLink> OpenDeviceLink(Stream& stream);
+  void WatchStream();
   void WriteMessages(Stream& stream, DeviceLink* device_link);
   absl::Status WriteMessage(Stream& stream, const Message& message, DeviceLink* device_link);
   absl::Status WritePieces(Stream& stream, const Message& message);
@@ -101,10 +95,12 @@ struct ExchangeLink::Core {
   size_t written = 0;  // of unacknowledged, on the present stream
   bool connected = false;
   bool stream_ended = false;
+  bool is_stuck = false;  // the last stream was ended for that
   bool stopping = false;
   uint64_t losses = 0;  // times the peer was given up
   absl::Status last_loss;
   Clock::time_point last_progress;
+  Clock::time_point last_write;            // of a piece, that the peer's end had room for
   grpc::ClientContext* context = nullptr;  // of the present stream
 
   std::thread thread;  // last: it uses all of the above
@@ -125,9 +121,10 @@ void ExchangeLink::Core::Run() {
         cause = status.error_message();
       }
       lock.lock();
+      if (is_stuck) cause = "it is stuck: it took nothing for too long, though it is connected";
       connected = false;
       if (stopping || unacknowledged.empty()) break;
-      if (is_final || Clock::now() - last_progress >= limits.unreachable_after) {
+      if (is_final || is_stuck || Clock::now() - last_progress >= limits.unreachable_after) {
         lock.unlock();
         GiveUp(cause);
         lock.lock();
@@ -139,22 +136,24 @@ void ExchangeLink::Core::Run() {
 }
 
 bool ExchangeLink::Core::Connect(std::string* cause) {
-  // In short steps, so that a stop is noticed.
-  for (;;) {
-    Clock::time_point deadline;
-    {
-      std::lock_guard lock(mutex);
-      if (stopping) return false;
-      deadline = last_progress + limits.unreachable_after;
-    }
-    if (channel->WaitForConnected(std::chrono::system_clock::now() +
-                                  std::chrono::milliseconds(100))) {
-      return true;
-    }
-    if (Clock::now() >= deadline) {
-      *cause = "no connection";
-      return false;
-    }
+  const auto give_up = [this] {
+    std::lock_guard lock(mutex);
+    return stopping || Clock::now() >= last_progress + limits.unreachable_after;
+  };
+  if (WaitConnected(*channel, give_up)) return true;
+  *cause = "no connection";
+  return false;
+}
+
+// Beside a stream: ends it if the peer takes nothing for too long, though its connection stands.
+void ExchangeLink::Core::WatchStream() {
+  std::unique_lock lock(mutex);
+  while (!changed.wait_for(lock, kWatchPause, [this] { return stopping || stream_ended; })) {
+    const auto since = std::max(last_progress, last_write);
+    if (unacknowledged.empty() || Clock::now() - since < limits.stuck_after) continue;
+    is_stuck = true;
+    context->TryCancel();
+    return;
   }
 }
 
@@ -166,8 +165,10 @@ grpc::Status ExchangeLink::Core::RunStream() {
     context = &stream_context;
     if (stopping) stream_context.TryCancel();
     stream_ended = false;
+    is_stuck = false;
     written = 0;
   }
+  std::thread watch([this] { WatchStream(); });
   std::thread reader([this, &stream] {
     v1::BoundaryAck ack;
     while (stream->Read(&ack)) TakeAck(ack);
@@ -186,6 +187,7 @@ grpc::Status ExchangeLink::Core::RunStream() {
   WriteMessages(*stream, device_link.get());
   device_link.reset();  // what the peer has not received by now it never will
   reader.join();
+  watch.join();
   const grpc::Status status = stream->Finish();
   if (status.error_code() == grpc::StatusCode::ABORTED) device_path.CountFailure();
   {
@@ -221,14 +223,13 @@ std::unique_ptr<DeviceLink> ExchangeLink::Core::OpenDeviceLink(Stream& stream) {
     link = device_path.Open([this] { return StreamIsOver(); });
   }
   if (StreamIsOver()) return nullptr;
-  const std::string milliseconds = absl::StrCat(
-      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count(), " ms");
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
   {
     std::lock_guard lock(mutex);
-    last_progress += Clock::now() - start;  // opening may have taken long
+    last_progress += took;
   }
   if (link.ok()) {
-    Log(absl::StrCat("exchange to ", peer, ": device link open in ", milliseconds, ", ",
+    Log(absl::StrCat("exchange to ", peer, ": device link open in ", took.count(), " ms, ",
                      options.device.transport->description()));
     return *std::move(link);
   }
@@ -298,15 +299,19 @@ absl::Status ExchangeLink::Core::WritePieces(Stream& stream, const Message& mess
     piece.set_bytes(message.state->data() + offset, count);
     if (!stream.Write(piece)) return absl::UnavailableError("the stream broke");
     offset += count;
+    std::lock_guard lock(mutex);
+    last_write = Clock::now();
   } while (offset < total);
   return absl::OkStatus();
 }
 
 void ExchangeLink::Core::TakeAck(const v1::BoundaryAck& ack) {
   if (ack.has_device_link()) {
-    const bool refused = !ack.device_link().open();
-    device_path.SetAnswer(refused ? absl::StrCat("the receiver: ", ack.device_link().refusal())
-                                  : std::string());
+    const v1::DeviceLinkAnswer& answer = ack.device_link();
+    const std::string refusal = absl::StrCat("the receiver: ", answer.refusal());
+    device_path.SetAnswer(answer.open()       ? absl::OkStatus()
+                          : answer.for_good() ? absl::FailedPreconditionError(refusal)
+                                              : absl::InternalError(refusal));
     return;
   }
   std::lock_guard lock(mutex);

@@ -20,8 +20,11 @@ struct ExchangeLinkLimits {
   // Sent and not yet acknowledged: the credits. One message may always be under way, however large.
   size_t unacknowledged_bytes_max = size_t{64} << 20;
   size_t piece_bytes_max = size_t{1} << 20;
-  // A peer that has not acknowledged or accepted anything for this long is lost.
+  // A peer that cannot be connected to, and has not acknowledged anything, for this long is lost.
   std::chrono::milliseconds unreachable_after{5000};
+  // So is one that answers pings but takes nothing for this long, while there is something. Taking
+  // needs no computing; by a device link it waits for room on the peer's card.
+  std::chrono::milliseconds stuck_after{120'000};
   // Opening a device link takes a second or so; without an answer the bytes go through the host.
   std::chrono::milliseconds device_open_timeout{20'000};
 };

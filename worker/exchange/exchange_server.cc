@@ -110,6 +110,7 @@ class Receiving {
     v1::BoundaryAck answer;
     answer.mutable_device_link()->set_open(opened.ok());
     answer.mutable_device_link()->set_refusal(std::string(opened.message()));
+    answer.mutable_device_link()->set_for_good(absl::IsFailedPrecondition(opened));
     Log(opened.ok() ? absl::StrCat("device link open, ", options_.transport->description())
                     : absl::StrCat("no device link: ", opened.message()));
     stream.Write(answer);  // if it does not arrive, the next read ends the stream

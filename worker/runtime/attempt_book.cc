@@ -2,7 +2,15 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 namespace deltafill::worker {
+
+absl::Status DeviceStatus(kernels::Backend& backend) {
+  const kernels::Status device = backend.CheckDevice();
+  if (device.ok()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("its device has failed: ", device.message()));
+}
 
 AttemptFlagRef AttemptBook::Enter(const AttemptKey& attempt) {
   std::lock_guard lock(mutex_);
@@ -70,6 +78,10 @@ void AttemptBook::Fail(const AttemptKey& attempt, const absl::Status& status,
   if (!SetFlags(attempt)) return;
   latents_->Drop(attempt);
   exchange_->Abort(attempt);
+  if (absl::Status device = DeviceStatus(*backend_); !device.ok()) {
+    sink_->Emit(WorkerFailed{device});
+    return;
+  }
   sink_->Emit(AttemptFailed{attempt, status, stored_state_lost, peer_lost});
 }
 

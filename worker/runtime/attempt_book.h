@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "absl/status/status.h"
+#include "kernels/operators.h"
 #include "worker/exchange/boundary_exchange.h"
 #include "worker/runtime/events.h"
 #include "worker/runtime/latent_shelf.h"
@@ -28,12 +29,16 @@ class AttemptFlag {
 };
 using AttemptFlagRef = std::shared_ptr<const AttemptFlag>;
 
+// INTERNAL with the reason once the backend's device has failed for good.
+absl::Status DeviceStatus(kernels::Backend& backend);
+
 // Thread-safe.
 class AttemptBook {
  public:
-  // All must outlive the book.
-  AttemptBook(BoundaryExchange* exchange, LatentShelf* latents, EventSink* sink)
-      : exchange_(exchange), latents_(latents), sink_(sink) {}
+  // All must outlive the book. backend: that the attempts run on.
+  AttemptBook(BoundaryExchange* exchange, LatentShelf* latents, EventSink* sink,
+              kernels::Backend* backend)
+      : exchange_(exchange), latents_(latents), sink_(sink), backend_(backend) {}
 
   // The attempt's flag; already set if the attempt, or a later one of the prompt, was aborted.
   AttemptFlagRef Enter(const AttemptKey& attempt);
@@ -46,7 +51,7 @@ class AttemptBook {
   void AbortAll();
 
   // Ends the attempt here and reports why, once an attempt. CANCELLED, or an attempt that was
-  // aborted before, is not reported.
+  // aborted before, is not reported. If the device has failed the worker has: WorkerFailed.
   void Fail(const AttemptKey& attempt, const absl::Status& status, bool stored_state_lost = false,
             bool peer_lost = false);
 
@@ -59,6 +64,7 @@ class AttemptBook {
   BoundaryExchange* const exchange_;
   LatentShelf* const latents_;
   EventSink* const sink_;
+  kernels::Backend* const backend_;
 
   std::mutex mutex_;
   // Guarded by mutex_.

@@ -81,9 +81,15 @@ struct ExportReady {
 
 struct WorkerDrained {};
 
-using WorkerEvent = std::variant<WorkerHeartbeat, RangeProgress, RangeDone, BoundaryStored,
-                                 LatentPieceStored, LastLogits, AttemptFailed, DecodeReady,
-                                 DecodeToken, DecodeFinished, ExportReady, WorkerDrained>;
+// This worker can compute no more. The last event: the agent leaves the coordinator after it.
+struct WorkerFailed {
+  absl::Status status;
+};
+
+using WorkerEvent =
+    std::variant<WorkerHeartbeat, RangeProgress, RangeDone, BoundaryStored, LatentPieceStored,
+                 LastLogits, AttemptFailed, DecodeReady, DecodeToken, DecodeFinished, ExportReady,
+                 WorkerDrained, WorkerFailed>;
 
 // Where the lanes send their events. Thread-safe; never blocks.
 class EventSink {

@@ -274,9 +274,9 @@ absl::Status PrefillLane::RunPass(const Queued& queued, const Pass& pass, bool i
     range_pass.held = progress->latents->held_tokens;
   }
   RangePort port(port_lane_, std::move(range_pass), [&](uint32_t layers_done) {
-    if (!is_last || Clock::now() - progress->reported < kProgressPause) return;
+    if (Clock::now() - progress->reported < kProgressPause) return;
     progress->reported = Clock::now();
-    parts_.sink->Emit(RangeProgress{command.attempt, command.range, layers_done});
+    parts_.sink->Emit(RangeProgress{command.attempt, command.range, is_last ? layers_done : 0});
   });
   const std::span<const uint32_t> tokens(command.tokens);
   const RangeWork work{tokens.subspan(pass.first_token - command.first_token, pass.token_count),

@@ -129,6 +129,9 @@ struct EventFiller {
     }
   }
   void operator()(const WorkerDrained&) const { message->mutable_drained(); }
+  void operator()(const WorkerFailed& event) const {
+    message->mutable_failed()->set_message(std::string(event.status.message()));
+  }
 };
 
 }  // namespace

@@ -75,6 +75,9 @@ class Worker::Composition : public CommandHandler {
     while (!LanesIdle()) std::this_thread::sleep_for(kIdlePoll);
   }
   WorkerHeartbeat Heartbeat() override {
+    // A card may fail while nothing runs on it.
+    absl::Status device = DeviceStatus(setup_.served.model->backend());
+    if (!device.ok()) agent_->Emit(WorkerFailed{std::move(device)});
     return {saver_->queued_bytes(), prefill_->TakeStallSeconds(), false};
   }
   // Lanes feed the saver and the links: ask in this order.
@@ -143,7 +146,8 @@ absl::Status Worker::Composition::StartExchange() {
   agent_ = std::make_unique<WorkerAgent>(setup_.coordinator, WorkerAgentOptions{.log = setup_.log});
   latent_pool_ = std::make_unique<LatentPool>(&backend, &layout.latents, setup_.latent_bytes_max);
   latents_ = std::make_unique<LatentShelf>(latent_pool_.get());
-  attempts_ = std::make_unique<AttemptBook>(exchange_.get(), latents_.get(), agent_.get());
+  attempts_ =
+      std::make_unique<AttemptBook>(exchange_.get(), latents_.get(), agent_.get(), &backend);
   if (setup_.exchange_listen.empty()) return absl::OkStatus();
   ExchangeServerOptions options;
   options.transport = setup_.device_transport;

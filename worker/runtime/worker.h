@@ -69,9 +69,11 @@ class Worker {
   // Ends at once: attempts are aborted within one task. Idempotent.
   void Stop();
 
-  // True once the worker has ended by itself: the coordinator drained it, or refused it for good.
+  // True once the worker has ended by itself: the coordinator drained it or refused it for good, or
+  // its device has failed. What it worked on is then planned again on others; nothing but another
+  // process can use the device.
   bool WaitFinished(std::chrono::milliseconds timeout);
-  // Why it was refused; OK otherwise.
+  // FAILED_PRECONDITION: why it was refused. INTERNAL: how its device failed. OK otherwise.
   absl::Status status() const;
 
   bool attached() const;

@@ -23,6 +23,8 @@ using Clock = std::chrono::steady_clock;
 using Stream = grpc::ClientReaderWriter<v1::WorkerEvent, v1::WorkerCommand>;
 using Outbox = ClosableQueue<WorkerEvent>;
 constexpr std::chrono::milliseconds kIdlePoll{5};
+// For the coordinator to end the stream of a worker that has failed; it may be gone too.
+constexpr std::chrono::milliseconds kLeaveTimeout{2000};
 
 }  // namespace
 
@@ -40,6 +42,7 @@ struct WorkerAgent::Core {
                    std::chrono::milliseconds heartbeat);
   bool WriteEvent(Stream& stream, const WorkerEvent& event);
   bool WriteDrained(Stream& stream, Outbox& outbox);
+  static bool Leave(Stream& stream, Outbox& outbox);
   WorkerHeartbeat Heartbeat() {
     WorkerHeartbeat heartbeat = handler->Heartbeat();
     heartbeat.draining = draining.load();
@@ -64,6 +67,7 @@ struct WorkerAgent::Core {
   // Guarded by mutex.
   bool stopping = false;
   bool finished = false;
+  absl::Status failure;  // this worker's own: it leaves
   absl::Status final_status;
   grpc::ClientContext* context = nullptr;  // of the present stream
   std::shared_ptr<Outbox> outbox;          // while attached
@@ -78,7 +82,8 @@ void WorkerAgent::Core::Main() {
     const bool welcomed = RunSession(&status);
     if (welcomed) pause = options.reconnect_first;
     std::unique_lock lock(mutex);
-    if (stopping || drained.load()) break;
+    if (!failure.ok()) final_status = failure;
+    if (stopping || drained.load() || !failure.ok()) break;
     if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) {
       final_status = absl::FailedPreconditionError(status.error_message());
       break;
@@ -87,8 +92,9 @@ void WorkerAgent::Core::Main() {
     Log(absl::StrCat("coordinator ",
                      welcomed ? "lost: " : "not reached: ", status.error_message()));
     lock.lock();
-    changed.wait_for(lock, pause, [this] { return stopping; });
-    if (stopping || draining.load()) break;  // nobody is owed anything
+    changed.wait_for(lock, pause, [this] { return stopping || !failure.ok(); });
+    if (!failure.ok()) final_status = failure;
+    if (stopping || draining.load() || !failure.ok()) break;  // nobody is owed anything
     pause = std::min(pause * 2, options.reconnect_max);
     // The channel's own pauses between tries grow to minutes.
     grpc::experimental::ChannelResetConnectionBackoff(channel.get());
@@ -118,6 +124,7 @@ bool WorkerAgent::Core::RunSession(grpc::Status* status) {
     {
       std::lock_guard lock(mutex);
       outbox = session_outbox;
+      if (!failure.ok()) outbox->Push(WorkerFailed{failure});
     }
     changed.notify_all();
     const std::chrono::milliseconds heartbeat(std::max(first.welcome().heartbeat_ms(), 10u));
@@ -185,8 +192,20 @@ void WorkerAgent::Core::WriteEvents(Stream& stream, grpc::ClientContext& session
     std::optional<WorkerEvent> event = session_outbox.PopUntil(deadline);
     if (!event.has_value() && session_outbox.closed()) break;
     if (event.has_value() && !WriteEvent(stream, *event)) break;
+    if (event.has_value() && std::holds_alternative<WorkerFailed>(*event)) {
+      if (Leave(stream, session_outbox)) return;
+      break;
+    }
   }
   session_context.TryCancel();
+}
+
+// False if the coordinator has not ended the stream in time.
+bool WorkerAgent::Core::Leave(Stream& stream, Outbox& session_outbox) {
+  const auto deadline = Clock::now() + kLeaveTimeout;
+  if (!stream.WritesDone()) return false;
+  while (!session_outbox.closed() && Clock::now() < deadline) session_outbox.PopUntil(deadline);
+  return session_outbox.closed();
 }
 
 bool WorkerAgent::Core::WriteDrained(Stream& stream, Outbox& session_outbox) {
@@ -251,7 +270,13 @@ void WorkerAgent::Emit(WorkerEvent event) {
   {
     std::lock_guard lock(core_->mutex);
     outbox = core_->outbox;
+    if (const auto* failed = std::get_if<WorkerFailed>(&event)) {
+      if (!core_->failure.ok()) return;
+      core_->failure = failed->status;
+      core_->Log(absl::StrCat("leaves: ", failed->status.message()));
+    }
   }
+  core_->changed.notify_all();
   if (outbox != nullptr) outbox->Push(std::move(event));
 }
 

@@ -46,6 +46,7 @@ struct WorkerAgentOptions {
 // GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH.
 //
 // While nobody is attached, events are dropped: the coordinator has lost this worker's attempts.
+// But WorkerFailed ends the agent whenever it comes.
 class WorkerAgent : public EventSink {
  public:
   WorkerAgent(std::shared_ptr<grpc::Channel> coordinator, WorkerAgentOptions options);
@@ -61,10 +62,11 @@ class WorkerAgent : public EventSink {
   // Ends the stream at once. Idempotent.
   void Stop();
 
-  // Waits until the agent has ended by itself: drained, or refused for good. False at the timeout.
+  // Waits until the agent has ended by itself: drained, refused for good, or after WorkerFailed.
+  // False at the timeout.
   bool WaitFinished(std::chrono::milliseconds timeout);
 
-  // OK while it runs and after draining; the coordinator's refusal otherwise.
+  // OK while it runs and after draining; the coordinator's refusal, or WorkerFailed's, otherwise.
   absl::Status status() const;
 
   bool attached() const;
