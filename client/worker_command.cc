@@ -12,6 +12,7 @@
 #include "client/termination.h"
 #include "client/worker_setup.h"
 #include "coordinator/front/log.h"
+#include "worker/exchange/nccl/open_transport.h"
 #include "worker/runtime/worker_agent.h"
 
 namespace deltafill::client {
@@ -41,6 +42,7 @@ void EndWhenFinished(worker::Worker* worker) {
 
 int RunWorker(const WorkerOptions& options) {
   HoldTerminationSignals();
+  worker::SetNcclVariables();
   const absl::StatusOr<std::vector<Device>> devices = ParseDevices(options.compute);
   if (!devices.ok()) return FailRole("worker", devices.status());
   if (devices->size() != 1) {

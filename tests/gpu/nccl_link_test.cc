@@ -52,6 +52,7 @@ int CardCount() {
 
 std::unique_ptr<DeviceTransport> MustOpen(const NcclOptions& options) {
   std::unique_ptr<DeviceTransport> transport;
+  worker::SetNcclVariables();
   const Status status = OpenNcclTransport(options, &transport);
   if (!status.ok()) throw std::runtime_error(status.message());
   return transport;
@@ -134,6 +135,7 @@ TEST_F(NcclLinkTest, PassesBytesFromACardToItself) {
 
 TEST_F(NcclLinkTest, OptionsAreChecked) {
   std::unique_ptr<DeviceTransport> transport;
+  worker::SetNcclVariables();
   Status status = OpenNcclTransport({.device = CardCount()}, &transport);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), testing::HasSubstr("device: "));

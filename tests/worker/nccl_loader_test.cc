@@ -14,6 +14,7 @@ using kernels::StatusCode;
 using testing::HasSubstr;
 
 Status OpenFrom(const std::string& path, const NcclOptions& options = {}) {
+  SetNcclVariables();
   setenv("DELTAFILL_NCCL_LIBRARY", path.c_str(), 1);
   std::unique_ptr<DeviceTransport> transport;
   const Status status = OpenNcclTransport(options, &transport);
@@ -28,6 +29,16 @@ TEST(NcclLoaderTest, NoLibrary) {
   EXPECT_THAT(status.message(),
               HasSubstr("NCCL library not found: tried /nowhere/libdeltafill_nccl.so"));
   EXPECT_STREQ(std::getenv("NCCL_NVLS_ENABLE"), "0");
+}
+
+TEST(NcclLoaderTest, VariablesThatAreNotSetAreNamed) {
+  SetNcclVariables();
+  unsetenv("NCCL_P2P_DIRECT_DISABLE");
+  std::unique_ptr<DeviceTransport> transport;
+  const Status status = OpenNcclTransport({}, &transport);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("NCCL_P2P_DIRECT_DISABLE"));
+  EXPECT_EQ(transport, nullptr);
 }
 
 #ifdef DELTAFILL_TEST_NCCL_LIBRARY

@@ -28,11 +28,12 @@ class Pause {
 
   // OK if it is worth asking again.
   Status Next(const char* name) {
-    const auto waited = Clock::now() - start_;
+    const auto now = Clock::now();
+    const auto waited = now - start_;
     if (limit_.stop && limit_.stop()) {
       return {StatusCode::kInternal, std::string(name) + ": told to stop"};
     }
-    if (waited >= limit_.timeout) {
+    if (now >= limit_.deadline) {
       return {StatusCode::kInternal, std::string(name) + ": not done within " +
                                          std::to_string(limit_.timeout.count()) + " ms"};
     }

@@ -17,9 +17,14 @@ namespace deltafill::worker {
 
 kernels::Status FromCuda(cudaError_t error, const char* call);
 
-// How long a call may wait.
+// How long all steps of a call together may wait.
 struct WaitLimit {
-  std::chrono::milliseconds timeout;
+  using Clock = std::chrono::steady_clock;
+  WaitLimit(std::chrono::milliseconds limit, const StopAsked& stop_asked)
+      : timeout(limit), deadline(Clock::now() + limit), stop(stop_asked) {}
+
+  const std::chrono::milliseconds timeout;  // for messages
+  const Clock::time_point deadline;
   const StopAsked& stop;
 };
 

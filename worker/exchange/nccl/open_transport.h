@@ -20,12 +20,16 @@ struct NcclOptions {
   std::chrono::milliseconds transfer_timeout{3'000};
 };
 
+// Sets the variables of the process that NCCL must find: NCCL_NVLS_ENABLE=0 (NVLink multicast is
+// never used) and NCCL_P2P_DIRECT_DISABLE=1. Before the process starts its first thread: setting a
+// variable while another thread reads one is not safe.
+void SetNcclVariables();
+
 // From libdeltafill_nccl.so: DELTAFILL_NCCL_LIBRARY names it, or it is found as the CUDA backend's
-// library is. Sets NCCL_NVLS_ENABLE=0 for the process (NVLink multicast is never used) and
-// NCCL_P2P_DIRECT_DISABLE=1. Passes bytes
-// from the card to itself through NCCL before it returns, which takes a second or so.
-// kUnsupported: no such library (or NCCL itself is missing), or another build's; no CUDA device.
-// kInvalidArgument naming the field. kInternal: NCCL does not work on this card.
+// library is. Passes bytes from the card to itself through NCCL before it returns, which takes a
+// second or so. kUnsupported: no such library (or NCCL itself is missing), or another build's; no
+// CUDA device. kInvalidArgument naming the field, or the variable that SetNcclVariables would have
+// set. kInternal: NCCL does not work on this card.
 kernels::Status OpenNcclTransport(const NcclOptions& options,
                                   std::unique_ptr<DeviceTransport>* out);
 
