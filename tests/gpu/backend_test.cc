@@ -112,6 +112,33 @@ TEST_F(BackendTest, BuffersAreAlignedAndMayBeEmpty) {
   }
 }
 
+// Workers of one process hand states from card to card; either one's lane may copy.
+TEST_F(BackendTest, CopiesBetweenCards) {
+  std::unique_ptr<kernels::Backend> second;
+  const kernels::Status opened =
+      kernels::NewCudaBackend({.compute_dtype = DType::kBF16, .device = 1}, &second);
+  if (!opened.ok()) GTEST_SKIP() << "one card: " << opened.message();
+  std::unique_ptr<kernels::Operators> second_lane;
+  Must(second->NewOperators(1, &second_lane));
+  constexpr size_t kBytes = size_t{8} << 20;
+  std::vector<uint8_t> bytes(kBytes), back(kBytes);
+  for (size_t i = 0; i < kBytes; ++i) bytes[i] = static_cast<uint8_t>(i * 131 + i / 4096);
+  const BackendBuffer here(backend_, kBytes), returned(backend_, kBytes);
+  const BackendBuffer there(second.get(), kBytes);
+  Must(lane_->CopyFromHost(here.as<void>(), bytes.data(), kBytes));
+  Must(lane_->Synchronize());
+  for (kernels::Operators* lane : {lane_.get(), second_lane.get()}) {
+    Must(second_lane->FillZero(there.as<void>(), kBytes));
+    Must(second_lane->Synchronize());
+    Must(lane->Copy(there.as<void>(), here.as<void>(), kBytes));
+    Must(lane->Copy(returned.as<void>(), there.as<void>(), kBytes));
+    Must(lane->Synchronize());
+    Must(lane_->CopyToHost(back.data(), returned.as<void>(), kBytes));
+    Must(lane_->Synchronize());
+    EXPECT_TRUE(back == bytes);
+  }
+}
+
 TEST_F(BackendTest, PinnedCopiesAreOrderedWithTheLane) {
   constexpr size_t kBytes = 32 << 20;
   void* host = nullptr;
