@@ -91,7 +91,9 @@ absl::StatusOr<Workers> StartWorkers(const std::vector<worker::WorkerSetup>& set
     setup.store = store;
     setup.coordinator = ConnectInProcess(server);
     setup.registry = registry;
-    if (number > 0) setup.costs = workers.front()->profile().costs;
+    // Measured once a device: the planner counts with each worker's own.
+    const size_t measured = static_cast<size_t>(number) % setups.size();
+    if (measured < workers.size()) setup.costs = workers[measured]->profile().costs;
     absl::StatusOr<std::unique_ptr<worker::Worker>> started =
         worker::Worker::Start(std::move(setup));
     if (!started.ok()) return started.status();

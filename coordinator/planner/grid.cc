@@ -58,7 +58,8 @@ GridTimes SimulateGrid(std::span<const TokenRange> ranges, std::span<const uint3
     const WorkerCosts& sender = slots[placement[r > 0 ? r - 1 : 0]].costs;
     const double exchange_s = from_peer ? sender.exchange_s : 0.0;
     const double rows = static_cast<double>(ranges[r].first_token - held[slot]);
-    const double latents_s = from_peer ? rows * sender.attention.row_exchange_s : 0.0;
+    const double latents_s =
+        from_peer ? sender.attention.exchange_s + rows * sender.attention.row_exchange_s : 0.0;
     double now_s = free_s[slot] + costs.range_fixed_s;
     for (uint32_t l = 0; l < layers.count; ++l) {
       if (layers.is_attention[l]) {

@@ -22,6 +22,7 @@ struct AttentionCosts {
   double handover_fraction = 1.0;  // of fixed_s + n * token_s, after which its latents are made
   double row_exchange_s = 0.0;     // the latents of one token to another worker
   double key_s = 0.0;              // a key that is seen, own and earlier: expanding its latents
+  double exchange_s = 0.0;         // beside that: one message, whatever its rows
 };
 
 // Measured by a worker at start: a range of n tokens takes layer_fixed_s + n * layer_token_s at a
@@ -31,7 +32,7 @@ struct WorkerCosts {
   double layer_token_s = 0.0;
   double range_fixed_s = 0.0;      // embedding, logits, starting a range
   double handover_fraction = 1.0;  // of a layer's time after which its boundary state is handed on
-  double exchange_s = 0.0;         // one boundary state of one layer to another worker
+  double exchange_s = 0.0;         // one boundary state of such a layer to another worker
   AttentionCosts attention;        // models with attention layers only
 };
 

@@ -21,7 +21,8 @@ absl::Status CheckCosts(const WorkerCosts& costs) {
   const AttentionCosts& attention = costs.attention;
   if (!Seconds(attention.fixed_s) || !Seconds(attention.token_s) || !Seconds(attention.pair_s) ||
       !Seconds(attention.key_s) || !Seconds(attention.row_exchange_s) ||
-      !(attention.handover_fraction >= 0.0) || !(attention.handover_fraction <= 1.0)) {
+      !Seconds(attention.exchange_s) || !(attention.handover_fraction >= 0.0) ||
+      !(attention.handover_fraction <= 1.0)) {
     return Invalid("hello.costs.attention: a value is not finite, negative, or a fraction over 1");
   }
   if (!(costs.handover_fraction >= 0.0 && costs.handover_fraction <= 1.0)) {

@@ -207,7 +207,8 @@ absl::Status ReadShapes(const v1::WorkerModel& model, std::vector<PartHeader>* o
 AttentionCosts ReadAttentionCosts(const v1::CostConstants& costs) {
   const v1::AttentionCosts& attention = costs.attention();
   return {attention.fixed_s(),           attention.token_s(),        attention.pair_s(),
-          attention.handover_fraction(), attention.row_exchange_s(), attention.key_s()};
+          attention.handover_fraction(), attention.row_exchange_s(), attention.key_s(),
+          attention.exchange_s()};
 }
 
 absl::Status ReadLatents(const v1::WorkerModel& model, LatentShape* out) {

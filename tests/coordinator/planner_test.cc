@@ -291,5 +291,23 @@ TEST(Grid, EarlyHandOverKeepsAttentionLayersParallel) {
   EXPECT_NEAR(single.finish_s, single.busy_s, 1e-9);
 }
 
+// A hand-over costs what its sender measured, for the kind of its layer.
+TEST(Grid, ExchangeIsCountedByKindAndSender) {
+  const std::vector<uint32_t> attention{1};
+  const LayerStack layers(2, attention);
+  const std::vector<TokenRange> ranges = CutRanges(0, 4 * 64, 64, 64);
+  const std::vector<uint32_t> placement{0, 1, 0, 1};
+  std::vector<WorkerSlot> slots(2);
+  const auto finish_s = [&] { return SimulateGrid(ranges, placement, slots, layers).finish_s; };
+  EXPECT_DOUBLE_EQ(finish_s(), 0.0);
+  slots[0].costs.attention.exchange_s = 1.0;
+  slots[1].costs.attention.exchange_s = 5.0;
+  EXPECT_DOUBLE_EQ(finish_s(), 1.0 + 5.0 + 1.0);
+  slots[0].costs.exchange_s = 10.0;
+  EXPECT_DOUBLE_EQ(finish_s(), 10.0 + 0.0 + 10.0);  // latents wait for the layer before theirs
+  slots[1].costs.exchange_s = 3.0;
+  EXPECT_DOUBLE_EQ(finish_s(), 10.0 + 3.0 + 10.0);
+}
+
 }  // namespace
 }  // namespace deltafill::coordinator

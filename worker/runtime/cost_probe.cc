@@ -223,28 +223,43 @@ absl::StatusOr<double> TimeMessages(BoundaryExchange& exchange, const ExchangeTa
   return best_s;
 }
 
-absl::StatusOr<double> MeasureRowExchange(Model& model, Lane& lane, BoundaryExchange& exchange,
-                                          const ExchangeTarget& target) {
+// Of a message with one row and of one with many.
+absl::Status MeasureRowExchange(Model& model, Lane& lane, BoundaryExchange& exchange,
+                                const ExchangeTarget& target, AttentionCosts* costs) {
   const LatentLayout& layout = model.state_layout().latents;
   constexpr size_t kRows = 1024;
-  const size_t bytes = kRows * layout.RowBytes();
-  DELTAFILL_TRY_ASSIGN(rows, MakeMessage(model.backend(), lane.operators(), bytes));
-  const ProbeMessage message{layout.layers.front(), PartKind::kLatent,
-                             ViewOf(model.backend(), rows, bytes)};
-  DELTAFILL_TRY_ASSIGN(rows_s, TimeMessages(exchange, target, 2, 1, {&message, 1}));
-  return rows_s / kRows;
+  DELTAFILL_TRY_ASSIGN(rows,
+                       MakeMessage(model.backend(), lane.operators(), kRows * layout.RowBytes()));
+  double seconds[2];
+  for (const bool many : {false, true}) {
+    const size_t bytes = (many ? kRows : 1) * layout.RowBytes();
+    const ProbeMessage message{layout.layers.front(), PartKind::kLatent,
+                               ViewOf(model.backend(), rows, bytes)};
+    DELTAFILL_TRY_ASSIGN(
+        message_s, TimeMessages(exchange, target, many ? 3 : 2, kExchangeTries, {&message, 1}));
+    seconds[many ? 1 : 0] = message_s;
+  }
+  costs->row_exchange_s = std::max(0.0, seconds[1] - seconds[0]) / (kRows - 1);
+  costs->exchange_s = std::max(0.0, seconds[0] - costs->row_exchange_s);
+  return absl::OkStatus();
+}
+
+// The messages that a layer with a recurrence hands on.
+std::vector<StateEntry> RecurrentMessages(const StateLayout& layout) {
+  std::vector<StateEntry> messages;
+  for (const StateEntry& entry : layout.entries) {
+    if (entry.layer == layout.entries.front().layer) messages.push_back(entry);
+  }
+  return messages;
 }
 
 absl::StatusOr<double> MeasureExchange(Model& model, Lane& lane, BoundaryExchange& exchange,
                                        const ExchangeTarget& target) {
   const StateLayout& layout = model.state_layout();
-  if (layout.entries.empty()) return 0.0;
-  const uint32_t layer = layout.entries.front().layer;
   DELTAFILL_TRY_ASSIGN(state, MakeMessage(model.backend(), lane.operators(), layout.bytes));
   std::vector<ProbeMessage> messages;
-  for (const StateEntry& entry : layout.entries) {
-    if (entry.layer != layer) continue;
-    messages.push_back({layer, entry.kind, ViewOf(model.backend(), state, entry.bytes)});
+  for (const StateEntry& entry : RecurrentMessages(layout)) {
+    messages.push_back({entry.layer, entry.kind, ViewOf(model.backend(), state, entry.bytes)});
   }
   return TimeMessages(exchange, target, 1, kExchangeTries, messages);
 }
@@ -271,23 +286,30 @@ std::string DescribeCosts(const CostConstants& costs) {
     absl::StrAppendFormat(
         &text,
         "; an attention layer %.1f us, %.4f us a token, %.4f us a key and %.3g us a pair, hands on "
-        "after %.0f %%, a row to another worker %.4f us",
+        "after %.0f %%; to another worker %.0f us and %.4f us a row",
         attention.fixed_s * kMicro, attention.token_s * kMicro, attention.key_s * kMicro,
-        attention.pair_s * kMicro, 100 * attention.handover_fraction,
+        attention.pair_s * kMicro, 100 * attention.handover_fraction, attention.exchange_s * kMicro,
         attention.row_exchange_s * kMicro);
   }
   return text;
 }
 
-absl::StatusOr<double> MeasureAnnouncement(const StateLayout& layout, BoundaryExchange& exchange,
-                                           const ExchangeTarget& target) {
-  if (layout.entries.empty()) return 0.0;
-  const StateEntry& entry =
-      *std::min_element(layout.entries.begin(), layout.entries.end(),
+absl::Status AddAnnouncements(const StateLayout& layout, BoundaryExchange& exchange,
+                              const ExchangeTarget& target, CostConstants* costs) {
+  const std::vector<StateEntry> messages = RecurrentMessages(layout);
+  const StateEntry& smallest =
+      *std::min_element(messages.begin(), messages.end(),
                         [](const StateEntry& a, const StateEntry& b) { return a.bytes < b.bytes; });
-  const std::vector<std::byte> bytes(entry.bytes);
-  const ProbeMessage message{entry.layer, entry.kind, OnHost(bytes)};
-  return TimeMessages(exchange, target, 3, kExchangeTries, {&message, 1});
+  std::vector<std::byte> bytes(smallest.bytes);
+  ProbeMessage message{smallest.layer, smallest.kind, OnHost(bytes)};
+  if (!layout.latents.layers.empty()) {
+    bytes.resize(layout.latents.RowBytes());
+    message = {layout.latents.layers.front(), PartKind::kLatent, OnHost(bytes)};
+  }
+  DELTAFILL_TRY_ASSIGN(message_s, TimeMessages(exchange, target, 4, kExchangeTries, {&message, 1}));
+  costs->exchange_s += static_cast<double>(messages.size()) * message_s;
+  if (!layout.latents.layers.empty()) costs->attention.exchange_s += message_s;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<CostConstants> MeasureCosts(Model& model, BoundaryExchange& exchange,
@@ -337,8 +359,7 @@ absl::StatusOr<CostConstants> MeasureCosts(Model& model, BoundaryExchange& excha
     times.later_many = later_many.attention;
   }
   costs.attention = FitAttention(times, static_cast<double>(many_tokens));
-  DELTAFILL_TRY_ASSIGN(row_s, MeasureRowExchange(model, *lane, exchange, target));
-  costs.attention.row_exchange_s = row_s;
+  DELTAFILL_TRY(MeasureRowExchange(model, *lane, exchange, target, &costs.attention));
   return costs;
 }
 

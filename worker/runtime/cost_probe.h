@@ -41,10 +41,11 @@ absl::StatusOr<CostConstants> MeasureCosts(Model& model, BoundaryExchange& excha
                                            const ExchangeTarget& target,
                                            const CostProbeOptions& options);
 
-// Seconds for a message of the host's that holds the smallest piece of a boundary state: what
-// announcing a state takes whose bytes come by device link. Otherwise as MeasureCosts.
-absl::StatusOr<double> MeasureAnnouncement(const StateLayout& layout, BoundaryExchange& exchange,
-                                           const ExchangeTarget& target);
+// Adds to the costs of exchanging what announcing takes: for each message that a layer of either
+// kind hands on, a small one of the host's. For states whose bytes come another way, by device
+// link. Otherwise as MeasureCosts.
+absl::Status AddAnnouncements(const StateLayout& layout, BoundaryExchange& exchange,
+                              const ExchangeTarget& target, CostConstants* costs);
 
 }  // namespace deltafill::worker
 

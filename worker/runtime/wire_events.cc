@@ -41,6 +41,7 @@ void Fill(const CostConstants& costs, v1::CostConstants* message) {
   attention->set_handover_fraction(costs.attention.handover_fraction);
   attention->set_row_exchange_s(costs.attention.row_exchange_s);
   attention->set_key_s(costs.attention.key_s);
+  attention->set_exchange_s(costs.attention.exchange_s);
 }
 
 void Fill(const WorkerProfile& profile, v1::WorkerModel* message) {

@@ -192,9 +192,7 @@ absl::StatusOr<CostConstants> Worker::Composition::Costs() {
   absl::StatusOr<CostConstants> costs = MeasureCosts(model, in_process, {0, ""}, options);
   if (own_port.address.empty() || !costs.ok()) return costs;
   // A card has no device link with itself: copies on it, and their announcement through the port.
-  DELTAFILL_TRY_ASSIGN(announcement_s,
-                       MeasureAnnouncement(model.state_layout(), through_port, own_port));
-  costs->exchange_s += announcement_s;
+  DELTAFILL_TRY(AddAnnouncements(model.state_layout(), through_port, own_port, &*costs));
   return costs;
 }
 

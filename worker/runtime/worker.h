@@ -46,7 +46,7 @@ struct WorkerSetup {
   size_t latent_bytes_max = size_t{8} << 30;
   int decode_batch_max = 16;
   std::optional<CostConstants>
-      costs;  // measured if not given: give the first worker's to the others
+      costs;  // measured if not given: give one worker's to the others of its device
   std::function<void(const std::string& line)> log;  // may be empty; from any thread
 };
 

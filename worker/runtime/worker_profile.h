@@ -21,6 +21,7 @@ struct AttentionCosts {
   double handover_fraction = 0;  // of fixed_s + n * token_s, after which the latents are made
   double row_exchange_s = 0;     // the latents of one token to a neighbour
   double key_s = 0;              // a key that is seen, own and earlier: expanding its latents
+  double exchange_s = 0;         // beside that: one message of a layer's latents, whatever its rows
 };
 
 // Seconds for a range of n tokens at one layer: layer_fixed_s + n * layer_token_s.
@@ -29,7 +30,7 @@ struct CostConstants {
   double layer_token_s = 0;
   double range_fixed_s = 0;      // embedding, logits, starting a range
   double handover_fraction = 0;  // of a layer's time, after which its boundary state is handed on
-  double exchange_s = 0;         // one boundary state of one layer to a neighbour
+  double exchange_s = 0;         // one boundary state of a layer with a recurrence to a neighbour
   AttentionCosts attention;      // models with attention layers only
 };
 
