@@ -141,6 +141,76 @@ TEST_F(DecodeLaneTest, ResumedFromAStoredStateGivesTheSameTokens) {
   EXPECT_TRUE(worker->sink.Of<AttemptFailed>().front().stored_state_lost);
 }
 
+// Reads wait while the gate is closed.
+class GatedStore final : public test::HeldStore {
+ public:
+  using HeldStore::HeldStore;
+  void SetOpen(bool open) {
+    std::lock_guard lock(mutex_);
+    open_ = open;
+    changed_.notify_all();
+  }
+  absl::StatusOr<Part> GetPart(const PartId& id, std::span<const uint32_t> layers) override {
+    {
+      std::unique_lock lock(mutex_);
+      ++reads_;
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return open_; });
+    }
+    return HeldStore::GetPart(id, layers);
+  }
+  int reads() {
+    std::lock_guard lock(mutex_);
+    return reads_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = true;
+  int reads_ = 0;
+};
+
+TEST_F(DecodeLaneTest, TheBatchGoesOnWhileAStartIsLoaded) {
+  GatedStore store(NewMemoryStore({}));
+  LaneBench worker(&model_, &store, nullptr, 0);
+  worker.MakeDecode({1, 128, 2});
+  DecodeCommand cold = Decode(1, 150, 30);
+  cold.save_state = true;
+  worker.decode->Run(cold);
+  ASSERT_TRUE(worker.sink.WaitFor<DecodeFinished>());
+  DecodeCommand resumed = cold;
+  resumed.attempt = {2, 1};
+  resumed.first_token = 128;
+  resumed.tokens.erase(resumed.tokens.begin(), resumed.tokens.begin() + 128);
+  resumed.source = {StateSource::From::kStored,
+                    test::IdsOf(worker.sink.Of<DecodeFinished>().front().saved.parts)};
+  store.SetOpen(false);
+  // Long enough to be still running when the other one's load has begun, and ends during it.
+  worker.decode->Run(Decode(3, 150, 400));
+  ASSERT_TRUE(worker.sink.WaitFor<DecodeToken>(31));
+  worker.decode->Run(resumed);
+  ASSERT_TRUE(test::Eventually([&] { return store.reads() > 0; }));
+  ASSERT_TRUE(worker.sink.WaitFor<DecodeFinished>(2));
+  EXPECT_EQ(TokensOf(worker, 3).size(), 400u);
+  EXPECT_EQ(TokensOf(worker, 2).size(), 0u);
+  // So does a start that is given up meanwhile, and one more than the batch has room for waits.
+  DecodeCommand aborted = resumed;
+  aborted.attempt = {4, 1};
+  worker.decode->Run(aborted);
+  worker.attempts.Abort({4, 1});
+  DecodeCommand last = resumed;
+  last.attempt = {5, 1};
+  worker.decode->Run(last);
+  EXPECT_FALSE(worker.decode->idle());
+  store.SetOpen(true);
+  ASSERT_TRUE(worker.sink.WaitFor<DecodeFinished>(4));
+  EXPECT_EQ(TokensOf(worker, 2), TokensOf(worker, 1));
+  EXPECT_EQ(TokensOf(worker, 5), TokensOf(worker, 1));
+  EXPECT_TRUE(TokensOf(worker, 4).empty());
+  EXPECT_TRUE(test::Eventually([&] { return worker.decode->idle(); }));
+}
+
 TEST_F(DecodeLaneTest, StopsAtAStopTokenAndEmitsIt) {
   auto worker = NewWorker();
   DecodeCommand command = Decode(1, 20, 50);

@@ -6,14 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "worker/model/lane.h"
 #include "worker/model/status_steps.h"
-#include "worker/runtime/command_checks.h"
 #include "worker/runtime/finite_scan.h"
 #include "worker/runtime/first_range.h"
 #include "worker/runtime/latent_pieces.h"
 #include "worker/runtime/memory_plan.h"
 #include "worker/runtime/range_port.h"
 #include "worker/runtime/sampler.h"
-#include "worker/runtime/state_parts.h"
 
 namespace deltafill::worker {
 
@@ -45,8 +43,9 @@ DecodeLane::DecodeLane(const LaneParts& parts, const DecodeLaneOptions& options)
 
 DecodeLane::~DecodeLane() {
   stopping_.store(true, std::memory_order_release);
-  queue_.CloseAndClear();
+  queue_.Close();  // what comes later is dropped
   if (thread_.joinable()) thread_.join();
+  start_.reset();
 }
 
 absl::Status DecodeLane::Prepare() {
@@ -62,9 +61,17 @@ absl::Status DecodeLane::Prepare() {
   DELTAFILL_TRY_ASSIGN(memory, host_buffers_.Acquire(logits * sizeof(float)));
   logits_memory_ = std::move(memory);
   logits_ = {reinterpret_cast<float*>(logits_memory_.get()), logits};
-  if (backend.is_host_memory()) return absl::OkStatus();
-  port_lane_.host_buffers = &host_buffers_;
-  return RunOnce();
+  if (!backend.is_host_memory()) {
+    port_lane_.host_buffers = &host_buffers_;
+    DELTAFILL_TRY(RunOnce());
+  }
+  const auto ready = [this](std::unique_ptr<DecodeSequence> sequence) {
+    queue_.Push(std::move(sequence));
+  };
+  DELTAFILL_TRY_ASSIGN(
+      start, DecodeStart::Create(parts_, batch_max, states_.get(), &host_buffers_, ready));
+  start_ = std::move(start);
+  return absl::OkStatus();
 }
 
 // The largest chunk and a step: a device's workspaces are there from then on.
@@ -99,70 +106,18 @@ void DecodeLane::Enqueue(DecodeSequence sequence) {
   if (sequence.flag->aborted()) return;
   sequence.tokens = sequence.command.tokens;
   pending_.fetch_add(1, std::memory_order_acq_rel);
-  if (!queue_.Push(std::make_unique<DecodeSequence>(std::move(sequence)))) {
+  if (!start_->Push(std::make_unique<DecodeSequence>(std::move(sequence)))) {
     pending_.fetch_sub(1, std::memory_order_acq_rel);
   }
 }
 
-void DecodeLane::Fail(DecodeSequence& sequence, const absl::Status& status,
-                      bool stored_state_lost) {
+void DecodeLane::Fail(DecodeSequence& sequence, const absl::Status& status) {
   sequence.phase = Phase::kDone;
-  parts_.attempts->Fail(sequence.command.attempt, status, stored_state_lost);
-}
-
-absl::Status DecodeLane::Begin(DecodeSequence& sequence) {
-  const DecodeCommand& command = sequence.command;
-  DELTAFILL_TRY(
-      CheckTokens(command.first_token, command.tokens, static_cast<int64_t>(vocabulary_)));
-  if (command.source.from == StateSource::From::kPeer) {
-    return absl::InvalidArgumentError("source: decoding starts from a stored or zero state");
-  }
-  DELTAFILL_TRY_ASSIGN(current, states_->Acquire(*sequence.flag));
-  sequence.current.buffer = std::move(current);
-  if (command.save_state) {
-    DELTAFILL_TRY_ASSIGN(kept, states_->Acquire(*sequence.flag));
-    sequence.kept.buffer = std::move(kept);
-  }
-  if (sequence.latents != nullptr) {
-    DELTAFILL_TRY(sequence.latents->Reserve(command.first_token + command.tokens.size()));
-  }
-  absl::Status status = LoadStart(sequence);
-  if (!absl::IsDataLoss(status)) return status;
-  Fail(sequence, status, true);
-  return absl::OkStatus();
-}
-
-absl::Status DecodeLane::LoadStart(DecodeSequence& sequence) {
-  const DecodeCommand& command = sequence.command;
-  if (command.source.from == StateSource::From::kZero) return absl::OkStatus();
-  sequence.current.is_zero = false;
-  DELTAFILL_TRY(LoadState(command, sequence.current.buffer->bytes()));
-  if (sequence.latents == nullptr) return absl::OkStatus();
-  return LoadLatents(*parts_.store, command.stored_latents, layout_.latents, command.first_token,
-                     lane_->operators(), port_lane_.host_buffers, sequence.latents->cache());
-}
-
-absl::Status DecodeLane::LoadState(const DecodeCommand& command, std::byte* state) {
-  PooledBuffer staged;
-  std::byte* to = state;
-  if (port_lane_.host_buffers != nullptr) {
-    DELTAFILL_TRY_ASSIGN(buffer, host_buffers_.Acquire(layout_.bytes));
-    staged = std::move(buffer);
-    to = staged.get();
-  }
-  DELTAFILL_TRY(
-      LoadPrefixState(*parts_.store, command.source.parts, layout_, command.first_token, to));
-  if (staged == nullptr) return absl::OkStatus();
-  DELTAFILL_TRY(lane_->operators().CopyFromHost(state, staged.get(), layout_.bytes));
-  return FromOperator(lane_->operators().Synchronize());
+  parts_.attempts->Fail(sequence.command.attempt, status);
 }
 
 absl::Status DecodeLane::Advance(DecodeSequence& sequence) {
   if (sequence.phase == Phase::kSaving) return AdvanceSaving(sequence);
-  if (sequence.current.buffer == nullptr) {
-    DELTAFILL_TRY(Begin(sequence));
-    if (sequence.phase == Phase::kDone) return absl::OkStatus();
-  }
   const size_t tail_start = TailStart(sequence.command.tokens.size());
   if (sequence.current.tokens < tail_start) {
     return PrefillChunk(sequence, std::min(static_cast<size_t>(options_.rows_max),
@@ -235,7 +190,7 @@ absl::Status DecodeLane::TakeToken(DecodeSequence& sequence, std::span<const flo
   return absl::OkStatus();
 }
 
-bool DecodeLane::StepBatch() {
+void DecodeLane::StepBatch() {
   std::vector<DecodeSequence*> batch;
   std::vector<DecodeRow> rows;
   for (std::unique_ptr<DecodeSequence>& sequence : active_) {
@@ -254,7 +209,7 @@ bool DecodeLane::StepBatch() {
          .state = sequence->current.buffer->bytes(),
          .latents = sequence->latents == nullptr ? nullptr : &sequence->latents->cache()});
   }
-  if (batch.empty()) return false;
+  if (batch.empty()) return;
   const std::span<float> logits = logits_.first(batch.size() * vocabulary_);
   absl::Status stepped = parts_.model->DecodeStep(*lane_, rows, logits);
   // What was issued before an error must not outlive the states.
@@ -267,7 +222,6 @@ bool DecodeLane::StepBatch() {
     }
     if (!status.ok()) Fail(*batch[i], status);
   }
-  return true;
 }
 
 void DecodeLane::Finish(DecodeSequence& sequence, const char* reason) {

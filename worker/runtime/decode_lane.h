@@ -1,5 +1,6 @@
 // Runs all decodings and exact-end exports of a worker on a thread of its own, with continuous
 // batching: every turn takes at most one chunk of prefill and one step of everything that decodes.
+// What a sequence starts from is loaded beside them (DecodeStart).
 #ifndef DELTAFILL_WORKER_RUNTIME_DECODE_LANE_H_
 #define DELTAFILL_WORKER_RUNTIME_DECODE_LANE_H_
 
@@ -16,6 +17,7 @@
 #include "worker/runtime/closable_queue.h"
 #include "worker/runtime/commands.h"
 #include "worker/runtime/decode_sequence.h"
+#include "worker/runtime/decode_start.h"
 #include "worker/runtime/prefill_lane.h"
 #include "worker/runtime/state_pool.h"
 
@@ -54,22 +56,18 @@ class DecodeLane {
   void Main();
   void AdmitWaiting();
   void RemoveEnded();
-  bool AdvanceOne();
-  absl::StatusOr<bool> TakeRoom(DecodeSequence& sequence);
-  absl::Status Begin(DecodeSequence& sequence);
-  absl::Status LoadStart(DecodeSequence& sequence);
-  absl::Status LoadState(const DecodeCommand& command, std::byte* state);
+  void AdvanceOne();
   absl::Status Advance(DecodeSequence& sequence);
   absl::Status FinishPrompt(DecodeSequence& sequence);
   absl::Status AdvanceSaving(DecodeSequence& sequence);
   absl::Status PrefillChunk(DecodeSequence& sequence, size_t count);
-  bool StepBatch();
+  void StepBatch();
   absl::Status TakeToken(DecodeSequence& sequence, std::span<const float> logits);
   void Finish(DecodeSequence& sequence, const char* reason);
   SaveRequest Saving(DecodeSequence& sequence, uint64_t end) const;
   void SaveExport(DecodeSequence& sequence, std::span<const float> logits);
   void SaveDecoded(DecodeSequence& sequence);
-  void Fail(DecodeSequence& sequence, const absl::Status& status, bool stored_state_lost = false);
+  void Fail(DecodeSequence& sequence, const absl::Status& status);
 
   const LaneParts parts_;
   const DecodeLaneOptions options_;
@@ -87,8 +85,9 @@ class DecodeLane {
 
   std::atomic<bool> stopping_{false};
   std::atomic<int64_t> pending_{0};
-  ClosableQueue<std::unique_ptr<DecodeSequence>> queue_;
-  std::thread thread_;  // last
+  ClosableQueue<std::unique_ptr<DecodeSequence>> queue_;  // ready to run
+  std::unique_ptr<DecodeStart> start_;                    // fills queue_
+  std::thread thread_;                                    // last
 };
 
 }  // namespace deltafill::worker

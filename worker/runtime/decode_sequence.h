@@ -42,7 +42,6 @@ struct DecodeSequence {
   // answer overwrites the rows that decoding wrote, so `kept` needs none of its own.
   std::shared_ptr<SequenceLatents> latents;
   std::chrono::steady_clock::time_point asked;  // for room for them
-  bool has_room = false;
   std::string finish_reason;
 
   size_t generated() const { return tokens.size() - command.tokens.size(); }

@@ -1,20 +1,11 @@
-// Whose turn it is on the decode lane: sequences wait for room, advance by chunks and share steps.
+// Whose turn it is on the decode lane: sequences advance by chunks and share steps.
 #include <algorithm>
-#include <chrono>
 #include <optional>
-#include <thread>
 #include <utility>
 
-#include "worker/model/status_steps.h"
 #include "worker/runtime/decode_lane.h"
 
 namespace deltafill::worker {
-
-namespace {
-
-constexpr std::chrono::milliseconds kRoomPause{2};
-
-}  // namespace
 
 using Phase = DecodeSequence::Phase;
 
@@ -27,44 +18,21 @@ void DecodeLane::Main() {
     }
     AdmitWaiting();
     if (stopping_.load(std::memory_order_acquire)) return;
-    const bool advanced = AdvanceOne();
-    const bool stepped = StepBatch();
+    AdvanceOne();
+    StepBatch();
     RemoveEnded();
-    // Everybody waits for room for latents.
-    if (!advanced && !stepped && !active_.empty()) std::this_thread::sleep_for(kRoomPause);
   }
 }
 
 // One chunk of one prompt, or of an answer that is saved, between two steps of the batch.
-bool DecodeLane::AdvanceOne() {
+void DecodeLane::AdvanceOne() {
   for (std::unique_ptr<DecodeSequence>& sequence : active_) {
     if (sequence->phase != Phase::kPrompt && sequence->phase != Phase::kSaving) continue;
     if (sequence->flag->aborted()) continue;
-    const absl::StatusOr<bool> room = TakeRoom(*sequence);
-    if (room.ok() && !*room) continue;
-    absl::Status status = room.ok() ? Advance(*sequence) : room.status();
+    const absl::Status status = Advance(*sequence);
     if (!status.ok()) Fail(*sequence, status);
-    return true;
+    return;
   }
-  return false;
-}
-
-// False: others have to give some back first.
-absl::StatusOr<bool> DecodeLane::TakeRoom(DecodeSequence& sequence) {
-  if (sequence.has_room || layout_.latents.layers.empty()) return true;
-  const uint64_t tokens = sequence.command.first_token + sequence.command.tokens.size();
-  if (sequence.latents == nullptr) {
-    sequence.latents = parts_.latents->pool().NewSequence();
-    sequence.asked = std::chrono::steady_clock::now();
-  }
-  const absl::Status claimed = sequence.latents->Claim(tokens);
-  if (absl::IsResourceExhausted(claimed) && tokens <= parts_.latents->pool().tokens_max() &&
-      std::chrono::steady_clock::now() - sequence.asked < kLatentRoomWait) {
-    return false;
-  }
-  DELTAFILL_TRY(claimed);
-  sequence.has_room = true;
-  return true;
 }
 
 void DecodeLane::AdmitWaiting() {
@@ -76,11 +44,11 @@ void DecodeLane::AdmitWaiting() {
 }
 
 void DecodeLane::RemoveEnded() {
-  std::erase_if(active_, [this](const std::unique_ptr<DecodeSequence>& sequence) {
-    const bool ended = sequence->phase == Phase::kDone || sequence->flag->aborted();
-    if (ended) pending_.fetch_sub(1, std::memory_order_acq_rel);
-    return ended;
+  const size_t ended = std::erase_if(active_, [](const std::unique_ptr<DecodeSequence>& sequence) {
+    return sequence->phase == Phase::kDone || sequence->flag->aborted();
   });
+  pending_.fetch_sub(static_cast<int64_t>(ended), std::memory_order_acq_rel);
+  start_->Ended(ended);
 }
 
 }  // namespace deltafill::worker

@@ -5,6 +5,7 @@ add_library(deltafill_runtime STATIC
   runtime/command_checks.cc
   runtime/cost_probe.cc
   runtime/decode_lane.cc
+  runtime/decode_start.cc
   runtime/decode_turns.cc
   runtime/finite_scan.cc
   runtime/first_range.cc
