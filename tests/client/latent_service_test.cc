@@ -292,7 +292,8 @@ TEST_F(LatentServiceTest, WhatDoesNotFitIsRefusedWithItsSize) {
   AddWorkers(2, 2 * page_bytes);
   const PrefillResult refused = Prefill(Whole(Tokens(9000)));
   EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(refused.status.error_message(), HasSubstr(std::to_string(3 * page_bytes)));
+  EXPECT_THAT(refused.status.error_message(), HasSubstr(std::to_string(3 * kPiece) + " tokens"));
+  EXPECT_THAT(refused.status.error_message(), HasSubstr(std::to_string(2 * kPiece)));
   const std::vector<uint32_t> fits = Tokens(8000);
   const PrefillResult result = Prefill(Whole(fits));
   ASSERT_TRUE(result.status.ok()) << result.status.error_message();
