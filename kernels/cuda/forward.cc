@@ -135,6 +135,27 @@ std::vector<RingFlags> StartFlags(size_t streams, const ForwardTuning& tuning) {
   return std::vector<RingFlags>(streams, start);
 }
 
+// Of the tensors of which the ring kernel brings in whole blocks; none if one is not aligned.
+Status MapRows(const DeltaRuleForwardParams& params, const BlockInputs& in, RingRows* rows) {
+  const DeltaRuleShape& shape = params.shape;
+  const bool channel_gate = shape.gate == GateKind::kChannelSoftplus ||
+                            shape.gate == GateKind::kChannelLowerBound ||
+                            shape.gate == GateKind::kChannelPreactivated;
+  const int64_t count = params.offsets.back();
+  rows->mapped = count > 0 && count <= INT32_MAX && in.q.vectorized && in.k.vectorized &&
+                 (in.f.vectorized || !channel_gate);
+  if (!rows->mapped) return {};
+  auto map = [&](const DeviceRows& from, int heads, TensorMap* to) {
+    const int64_t dims[] = {int64_t{heads} * shape.key_dim, count};
+    const int64_t strides[] = {from.stride};
+    const uint32_t boxes[] = {kBlockRows};
+    return MakeTensorMap({from.rows, dims, strides, boxes}, to);
+  };
+  if (Status s = map(in.q, shape.heads, &rows->q); !s.ok()) return s;
+  if (Status s = map(in.k, shape.heads, &rows->k); !s.ok()) return s;
+  return channel_gate ? map(in.f, shape.value_heads, &rows->f) : Status();
+}
+
 Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
                const ForwardTuning& tuning, ForwardWorkspace* workspace, cudaStream_t stream) {
   std::vector<RingStream> streams;
@@ -167,6 +188,7 @@ Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
   uint8_t* base = workspace->descriptions.as<uint8_t>();
   RingParams ring;
   ring.in = MakeBlockInputs(params.shape, params.in);
+  if (Status s = MapRows(params, ring.in, &ring.rows); !s.ok()) return s;
   ring.chain = MakeChainInputs(params);
   ring.chain.sequences = reinterpret_cast<const SequenceSpan*>(base + spans);
   ring.chain.checkpoints = reinterpret_cast<const CheckpointTarget*>(base + targets);

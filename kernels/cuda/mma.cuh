@@ -104,6 +104,11 @@ __device__ __forceinline__ void GroupBarrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// Counts as meeting at the barrier, without waiting there.
+__device__ __forceinline__ void ArriveAtGroupBarrier(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // Of the warp's lanes, the same in all.
 __device__ __forceinline__ float SumWarp(float x) {
 #pragma unroll

@@ -28,23 +28,29 @@ template <int K>
 __global__ void __launch_bounds__(kGroupThreads<K>, K == 128 ? 2 : 4)
     PortablePrepareKernel(const __grid_constant__ PortablePrepareParams p) {
   extern __shared__ __align__(16) uint8_t shared_bytes[];
-  const PrepareGroup<K> group{reinterpret_cast<PrepareShared<K>*>(shared_bytes), &p.in,
-                              static_cast<int>(threadIdx.x), 1};
+  PrepareGroup<K> group{reinterpret_cast<PrepareShared<K>*>(shared_bytes), &p.in,
+                        static_cast<int>(threadIdx.x), 1};
   const int64_t tasks = p.wave.items * p.wave.blocks;
   int64_t index = blockIdx.x;
   BlockTask task;
-  BlockScalars scalars;
   auto next = [&] {
     while (index < tasks && !TaskAt<K>(p, index, task)) index += gridDim.x;
-    if (index < tasks) scalars = LoadBlockRows<K>(group, task);
+    if (index < tasks) LoadBlockRows<K>(group, task);
   };
+  if (group.thread < kSubBlocks) group.shared->fast_rows[group.thread] = kSubBlockRows;
   next();
   while (index < tasks) {
     const BlockTask current = task;
-    const BlockScalars current_scalars = scalars;
     index += gridDim.x;
+    // Addresses are to be computed anew for each block: kept over the loop, they would spill.
+    asm volatile("" : "+r"(group.thread));
     PrepareBlock<K>(
-        group, current, current_scalars, [] { WaitCopies<0>(); }, [] {}, [] {}, [] {}, [] {}, next);
+        group, current,
+        [&] {
+          WaitCopies<0>();
+          group.Sync();
+        },
+        [] {}, [] {}, [] {}, [] {}, next);
   }
 }
 

@@ -10,14 +10,13 @@ namespace deltafill::kernels::cuda {
 template <int K>
 __device__ __forceinline__ void RowNorms(const PrepareGroup<K>& group, const __nv_bfloat16* rows,
                                          float scale, float* factors) {
-  constexpr int kStride = PrepareShared<K>::kRowStride;
   const int lane = group.lane();
   float low[4] = {}, high[4] = {};
-  const uint32_t address = SharedAddress(rows + (lane & 15) * kStride + (lane >> 4) * 8);
+  const LaneOffset<K> address(SharedAddress(rows), lane & 15, (lane >> 4) * 8);
 #pragma unroll
   for (int step = 0; step < K / 16; ++step) {
     uint32_t a[4];
-    LoadMatrix4(address + step * 32, a);
+    LoadMatrix4(address[step], a);
     MmaBf16(low, a, a[0], a[2]);
     MmaBf16(high, a, a[1], a[3]);
   }
@@ -45,9 +44,8 @@ __device__ __forceinline__ void PrepareRowFactors(const PrepareGroup<K>& group,
                                                   const BlockScalars& scalars) {
   PrepareShared<K>& s = *group.shared;
   const BlockInputs& in = *group.in;
-  const int row = group.thread;
-  if (row < kSubBlocks) s.fast_rows[row] = kSubBlockRows;
-  if (row < kBlockRows) {
+  const int row = group.scalar_row();
+  if (row >= 0) {
     const bool valid = row < task.valid_rows;
     float beta = in.delta ? 0.0f : 1.0f;
     if (in.delta && valid) {
@@ -59,15 +57,18 @@ __device__ __forceinline__ void PrepareRowFactors(const PrepareGroup<K>& group,
     if (!in.normalize_qk) s.factor[row] = make_float2(1.0f, in.query_scale);
   }
   if (!in.normalize_qk) return;
-  constexpr int kStride = PrepareShared<K>::kRowStride;
   float* factors = &s.factor[0].x;
-  for (int tile = group.warp(); tile < 2 * kSubBlocks; tile += PrepareGroup<K>::kWarps) {
-    const int first = tile % kSubBlocks * kSubBlockRows;
-    if (tile < kSubBlocks) {
-      RowNorms<K>(group, s.k + first * kStride, 1.0f, factors + first * 2);
-    } else {
-      RowNorms<K>(group, s.q + first * kStride, in.query_scale, factors + first * 2 + 1);
-    }
+  constexpr int kWarps = PrepareGroup<K>::kWarps;
+  constexpr int kFirst = kWarps > kSubBlocks ? kSubBlocks - 1 : 0;
+  constexpr int kTiles = kWarps < kSubBlocks ? 2 * kSubBlocks / kWarps : 2;
+  const int warp = group.warp() - kFirst;
+  if (warp < 0 || warp * kTiles >= 2 * kSubBlocks) return;
+#pragma unroll 1
+  for (int tile = warp * kTiles; tile < (warp + 1) * kTiles; ++tile) {
+    const int first = tile / 2 * kSubBlockRows;
+    const bool query = tile % 2 == 1;
+    RowNorms<K>(group, (query ? s.q : s.k) + TileOffset<K>(first, 0) / 2,
+                query ? in.query_scale : 1.0f, factors + first * 2 + query);
   }
 }
 
@@ -80,8 +81,9 @@ struct CumulatedDecay {
   float end[4];
 };
 
-__device__ __forceinline__ void Unpack4(const __nv_bfloat16* from, float (&x)[4]) {
-  const uint2 pairs = *reinterpret_cast<const uint2*>(from);
+// Four elements at a byte offset of a tile.
+__device__ __forceinline__ void Unpack4(const __nv_bfloat16* tile, uint32_t at, float (&x)[4]) {
+  const uint2 pairs = *reinterpret_cast<const uint2*>(reinterpret_cast<const uint8_t*>(tile) + at);
   x[0] = LowBf16(pairs.x);
   x[1] = HighBf16(pairs.x);
   x[2] = LowBf16(pairs.y);
@@ -92,13 +94,19 @@ __device__ __forceinline__ uint2 Pack4(const float (&x)[4]) {
   return make_uint2(PackBf16(x[0], x[1]), PackBf16(x[2], x[3]));
 }
 
+__device__ __forceinline__ void StorePacked4(__nv_bfloat16* tile, uint32_t at,
+                                             const float (&x)[4]) {
+  *reinterpret_cast<uint2*>(reinterpret_cast<uint8_t*>(tile) + at) = Pack4(x);
+}
+
 // Rows of an incomplete block that are not there do not decay.
 template <int K, GateForm form, bool whole>
 __device__ __forceinline__ void ActivateRows(const PrepareGroup<K>& group, const BlockTask& task,
                                              const BlockScalars& scalars, CumulatedDecay& c) {
   const PrepareShared<K>& s = *group.shared;
   const float* bias = &scalars.bias.x;
-  const int first = group.first_row(), channel = group.channel();
+  const int first = group.first_row();
+  const uint32_t at = TileOffset<K>(first, group.channel());
   GateConstants gate = MakeGateConstants(form, scalars.a_log, 0.0f, group.in->lower_bound);
   float offset[4];
 #pragma unroll
@@ -108,7 +116,7 @@ __device__ __forceinline__ void ActivateRows(const PrepareGroup<K>& group, const
 #pragma unroll
   for (int r = 0; r < kThreadRows; ++r) {
     float f[4];
-    Unpack4(s.f + (first + r) * PrepareShared<K>::kRowStride + channel, f);
+    Unpack4(s.f, RowAfter<K>(at, r), f);
     const bool valid = whole || first + r < task.valid_rows;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -230,56 +238,71 @@ __device__ __forceinline__ OuterDecays CombineDecays(const PrepareGroup<K>& grou
 
 // Scales the rows of q and k: ke, qe, kg to the slot, the operands of A and P in place. `fast`: no
 // row of the sub-block passes the decay floor; otherwise c, k and q are kept for the exact rows.
+// A loop over halves of a thread's rows, of which the second moves to the first's place in c: code
+// that is run has to stay in the instruction cache.
 template <int K, bool fast>
 __device__ __forceinline__ void ScaleRows(const PrepareGroup<K>& group, const BlockTask& task,
-                                          const OuterDecays& outer, const CumulatedDecay& c) {
+                                          const OuterDecays& outer, CumulatedDecay& c) {
   PrepareShared<K>& s = *group.shared;
   using Slot = SlotLayout<K>;
-  const int channel = group.channel(), first = group.first_row();
+  constexpr int kRows = kThreadRows / 2;
+  const int channel = group.channel();
+  int first = group.first_row();
   const float4 end4 = *reinterpret_cast<const float4*>(&s.decay[group.sub()][channel]);
   const float end[4] = {end4.x, end4.y, end4.z, end4.w};
   const bool delta = group.in->delta;
   // Slots are aligned to 1,024 bytes, so a row's swizzle is an exclusive or of address bits 4 to 6.
-  const uint64_t slot = reinterpret_cast<uint64_t>(task.slot) + TileOffset<K>(first, channel);
+  uint32_t tile_at = TileOffset<K>(first, channel);
+  uint64_t slot = reinterpret_cast<uint64_t>(task.slot) + tile_at;
+#pragma unroll 1
+  for (int half = 0; half < 2; ++half) {
 #pragma unroll
-  for (int r = 0; r < kThreadRows; ++r) {
-    const int at = (first + r) * PrepareShared<K>::kRowStride + channel;
-    const float2 factor = s.factor[first + r];
-    float k[4], q[4], x[4], kl[4], kr[4];
-    Unpack4(s.k + at, k);
-    Unpack4(s.q + at, q);
+    for (int r = 0; r < kRows; ++r) {
+      const uint32_t at = RowAfter<K>(tile_at, r);
+      const float2 factor = s.factor[first + r];
+      float k[4], q[4], x[4], kl[4], kr[4];
+      Unpack4(s.k, at, k);
+      Unpack4(s.q, at, q);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      k[i] *= factor.x;
-      q[i] *= factor.y;
-      const float from_start = Exp2(c.rows[r][i]), inverse = Exp2(-c.rows[r][i]);
-      x[i] = k[i] * inverse;
-      kl[i] = k[i] * from_start;
-      kr[i] = k[i] * (fast ? end[i] * inverse : Exp2(c.end[i] - c.rows[r][i]));
-      if (!fast) {
-        float* exact = task.exact_rows + (first + r) * K + channel + i;
-        exact[0] = c.rows[r][i];
-        exact[kBlockRows * K] = k[i];
-        exact[2 * kBlockRows * K] = q[i];
+      for (int i = 0; i < 4; ++i) {
+        k[i] *= factor.x;
+        q[i] *= factor.y;
+        const float from_start = Exp2(c.rows[r][i]), inverse = Exp2(-c.rows[r][i]);
+        x[i] = k[i] * inverse;
+        kl[i] = k[i] * from_start;
+        kr[i] = k[i] * (fast ? end[i] * inverse : Exp2(c.end[i] - c.rows[r][i]));
+        if (!fast) {
+          float* exact = task.exact_rows + (first + r) * K + channel + i;
+          exact[0] = c.rows[r][i];
+          exact[kBlockRows * K] = k[i];
+          exact[2 * kBlockRows * K] = q[i];
+        }
+        q[i] *= from_start;
       }
-      q[i] *= from_start;
-    }
-    *reinterpret_cast<uint2*>(s.n + at) = Pack4(x);
-    *reinterpret_cast<uint2*>(s.k + at) = Pack4(kl);
-    *reinterpret_cast<uint2*>(s.q + at) = Pack4(q);
-    *reinterpret_cast<uint2*>(s.f + at) = Pack4(kr);
+      StorePacked4(s.n, at, x);
+      StorePacked4(s.k, at, kl);
+      StorePacked4(s.q, at, q);
+      StorePacked4(s.f, at, kr);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      kl[i] *= outer.before[i];
-      q[i] *= outer.before[i];
-      kr[i] *= outer.after[i];
+      for (int i = 0; i < 4; ++i) {
+        kl[i] *= outer.before[i];
+        q[i] *= outer.before[i];
+        kr[i] *= outer.after[i];
+      }
+      uint8_t* tile = reinterpret_cast<uint8_t*>(RowAfter<K>(slot, r));
+      // Linear attention reads nothing back.
+      StoreGlobal(tile + Slot::kKe, delta ? Pack4(kl) : make_uint2(0, 0));
+      StoreGlobal(tile + Slot::kQe, Pack4(q));
+      StoreGlobal(tile + Slot::kKg, Pack4(kr));
     }
-    uint8_t* tile = reinterpret_cast<uint8_t*>(slot ^ (TileOffset<K>(r, 0) & 0x70)) +
-                    (TileOffset<K>(r, 0) & ~0x70);
-    // Linear attention reads nothing back.
-    StoreGlobal(tile + Slot::kKe, delta ? Pack4(kl) : make_uint2(0, 0));
-    StoreGlobal(tile + Slot::kQe, Pack4(q));
-    StoreGlobal(tile + Slot::kKg, Pack4(kr));
+    first += kRows;
+    tile_at = RowAfter<K>(tile_at, kRows);
+    slot = RowAfter<K>(slot, kRows);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) c.rows[r][i] = c.rows[r + kRows][i];
+    }
   }
 }
 

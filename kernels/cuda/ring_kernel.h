@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/device_params.h"
 #include "kernels/cuda/slot_layout.h"
+#include "kernels/cuda/tensor_map.h"
 
 namespace deltafill::kernels::cuda {
 
@@ -37,7 +38,14 @@ struct RingItem {
   int32_t value_head = 0;
 };
 
+// q, k and the channels' gates as boxes of 64 rows.
+struct RingRows {
+  TensorMap q, k, f;
+  bool mapped = false;  // rows and strides are aligned as maps need it
+};
+
 struct RingParams {
+  RingRows rows;
   BlockInputs in;
   ChainInputs chain;
   const RingStream* streams = nullptr;

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/prepare_block.cuh"
 #include "kernels/cuda/ring_kernel.h"
+#include "kernels/cuda/tensor_copy.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 namespace deltafill::kernels::cuda {
@@ -14,6 +15,8 @@ struct RingTask {
   int stream = 0;
   int next_stream = 0;  // which the group draws from next
   bool exists = false;
+  bool by_engine = false;    // its rows come by the copy engine
+  uint32_t rows_parity = 0;  // of that copy
 };
 
 // Which streams a group serves: one (stride 0), or every stride-th in turn from the first on.
@@ -89,16 +92,26 @@ __device__ __forceinline__ uint32_t StepsConsumed(const RingParams& p, int strea
   return least;
 }
 
-// Until every chain has read the step before in the task's slot; `consumed` is what was known.
-__device__ __forceinline__ void WaitForSlot(const RingParams& p, const RingTask& task,
-                                            uint32_t consumed) {
-  if (task.step < p.ring_slots) return;
-  const uint32_t needed = static_cast<uint32_t>(task.step - p.ring_slots + 1);
-  while (consumed < needed) {
-    __nanosleep(40);
-    consumed = StepsConsumed(p, task.stream);
-  }
-  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+__device__ __forceinline__ void FenceGpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+// After a fence.
+__device__ __forceinline__ void Publish(const RingParams& p, const RingTask& done) {
+  StoreRelaxed(&p.flags[done.stream].ready[done.step % p.ring_slots],
+               static_cast<uint32_t>(done.step / p.ring_slots + 1));
+}
+
+// By one thread, once all of the group's writes to the slot of `done` (if it exists) were issued
+// and before any to the task's: publishes the one, and waits until every chain has read the step
+// before in the other. `consumed` is what was known. One fence mostly serves both.
+__device__ __forceinline__ void ExchangeSlots(const RingParams& p, const RingTask& done,
+                                              const RingTask& task, uint32_t consumed) {
+  const uint32_t needed =
+      task.step < p.ring_slots ? 0 : static_cast<uint32_t>(task.step - p.ring_slots + 1);
+  FenceGpu();
+  if (done.exists) Publish(p, done);
+  if (consumed >= needed) return;
+  while (StepsConsumed(p, task.stream) < needed) __nanosleep(40);
+  FenceGpu();
 }
 
 // Most groups serve one stream: with others they draw the stream's steps in order, so that no
@@ -127,106 +140,132 @@ __device__ __forceinline__ void TakeTask(const RingParams& p, const RingTable& t
   task.exists = false;
 }
 
-// What a group keeps in shared memory: its block, and its task and the next.
+inline constexpr int kRingGroups = 2;  // that prepare in a CTA, at most
+
+// What a group keeps in shared memory: its block, its task and the next, and what would take
+// registers.
 struct RingGroupShared {
   PrepareShared<128> block;
   RingTask tasks[2];
-  int stride;  // of its turn
+  int number;       // of the group
+  int stride;       // of its turn
+  uint32_t copies;  // of rows so far
   uint64_t rows_barrier;
 };
 
-// Rows by the copy engine: one copy of 256 bytes a thread instead of twelve of 16, which would
-// hold up the other users of the load and store unit.
-__device__ __forceinline__ void CopyBlockRows(const PrepareGroup<128>& group, const BlockTask& task,
-                                              uint32_t barrier) {
+// The next task, by one thread: `step` was drawn from the turn's stream.
+__device__ __forceinline__ void TakeNextTask(const RingParams& p, const RingTable& table,
+                                             RingGroupShared& shared, int stream, uint32_t step,
+                                             RingTask& task) {
+  TakeTask(p, table, {stream, shared.stride}, step, shared.number, task);
+  // Rows after a sequence's end are those of the next one: zeros take their place.
+  task.by_engine = p.rows.mapped && task.block.valid_rows == kBlockRows;
+  if (task.exists && task.by_engine) task.rows_parity = shared.copies++ & 1;
+}
+
+// The rows of a whole block by the copy engine: two boxes a tensor, of 64 columns each.
+__device__ __forceinline__ void CopyBlockRows(const PrepareGroup<128>& group, const RingRows& rows,
+                                              const BlockTask& task, uint32_t barrier) {
   PrepareShared<128>& s = *group.shared;
-  const BlockInputs& in = *group.in;
-  const bool has_f = IsChannelGate(in.gate);
-  constexpr int kRowBytes = 256;
-  if (group.thread == 0) BarrierExpect(barrier, (has_f ? 3 : 2) * task.valid_rows * kRowBytes);
-  const int row = group.thread % kBlockRows, tensor = group.thread / kBlockRows;
-  if (tensor > 2 || (tensor == 2 && !has_f)) return;
-  const int64_t column =
-      static_cast<int64_t>(tensor == 2 ? task.value_head : task.value_head / in.heads_ratio) * 128;
-  const DeviceRows& from = tensor == 0 ? in.k : tensor == 1 ? in.q : in.f;
-  __nv_bfloat16* to = (tensor == 0   ? s.k
-                       : tensor == 1 ? s.q
-                                     : s.f) +
-                      row * PrepareShared<128>::kRowStride;
-  if (row < task.valid_rows) {
-    FenceAsyncShared();  // the space was read and written by ordinary accesses before
-    BulkCopy(SharedAddress(to), from.rows + (task.first_row + row) * from.stride + column,
-             kRowBytes, barrier);
-  } else {
-    for (int i = 0; i < kRowBytes / 16; ++i) {
-      reinterpret_cast<uint4*>(to)[i] = make_uint4(0, 0, 0, 0);
+  const bool has_f = IsChannelGate(group.in->gate);
+  constexpr int kTileBytes = SlotLayout<128>::kKeyTile, kBoxColumns = 64;
+  FenceAsyncShared();  // the space was read and written by ordinary accesses before
+  BarrierExpect(barrier, (has_f ? 3 : 2) * kTileBytes);
+  const int row = static_cast<int>(task.first_row);
+  auto copy = [&](const TensorMap& map, __nv_bfloat16* tile, int head) {
+    for (int half = 0; half < 2; ++half) {
+      TensorCopy(SharedAddress(tile) + half * (kTileBytes / 2), &map,
+                 head * 128 + half * kBoxColumns, row, barrier);
     }
-  }
+  };
+  if (has_f) copy(rows.f, s.f, task.value_head);
+  copy(rows.k, s.k, task.value_head / group.in->heads_ratio);
+  copy(rows.q, s.q, task.value_head / group.in->heads_ratio);
+}
+
+inline constexpr int kFinder = kGroupThreads<128> - 32;  // a thread of a group's last warp
+
+// Of one group, before its first block.
+__device__ __forceinline__ void BeginPreparing(const RingParams& p, RingGroupShared& shared,
+                                               const RingTable& table, int number, RingTurn turn,
+                                               int thread) {
+  if (thread < kSubBlocks) shared.block.fast_rows[thread] = kSubBlockRows;
+  if (thread != kFinder) return;
+  BarrierInit(SharedAddress(&shared.rows_barrier), 1);
+  FenceAsync();
+  shared.number = number;
+  shared.stride = turn.stride;
+  shared.copies = 0;
+  shared.tasks[1].exists = false;
+  TakeNextTask(p, table, shared, turn.stream, atomicAdd(&p.flags[turn.stream].ticket, 1u),
+               shared.tasks[0]);
 }
 
 __device__ __forceinline__ void RunPreparing(const RingParams& p, RingGroupShared& shared,
                                              const RingTable& table, int number, RingTurn turn,
                                              int thread, int barrier) {
   PrepareGroup<128> group{&shared.block, &p.in, thread, barrier};
-  constexpr int kFinder = kGroupThreads<128> - 32;  // a thread of the last warp
   const uint32_t rows_barrier = SharedAddress(&shared.rows_barrier);
-  const bool by_engine =
-      p.in.q.vectorized && p.in.k.vectorized && (p.in.f.vectorized || !IsChannelGate(p.in.gate));
-  auto request = [&](const BlockTask& block) {
-    if (!by_engine) return LoadBlockRows<128>(group, block);
-    CopyBlockRows(group, block, rows_barrier);
-    return LoadBlockScalars<128>(group, block);
+  // Where the group's last warp, which has no row of T, meets those that have.
+  const int late_barrier = barrier + kRingGroups;
+  constexpr int kLateThreads = (kInvertingWarps + 1) * 32;
+  auto request = [&](const RingTask& task) {
+    if (!task.by_engine) {
+      LoadBlockRows<128>(group, task.block);
+    } else if (thread == kFinder) {
+      CopyBlockRows(group, p.rows, task.block, rows_barrier);
+    }
   };
-  uint32_t rows_phase = 0;
-  if (thread == kFinder) {
-    BarrierInit(rows_barrier, 1);
-    FenceAsync();
-    shared.stride = turn.stride;
-    TakeTask(p, table, turn, atomicAdd(&p.flags[turn.stream].ticket, 1u), number, shared.tasks[0]);
-  }
+  BeginPreparing(p, shared, table, number, turn, thread);
   group.Sync();
-  BlockScalars scalars;
-  if (shared.tasks[0].exists) scalars = request(shared.tasks[0].block);
-  for (int current = 0; shared.tasks[current].exists; current ^= 1) {
-    const RingTask& task = shared.tasks[current];
+  if (shared.tasks[0].exists) request(shared.tasks[0]);
+  RingTask* const tasks = shared.tasks;
+  auto other = [&](RingTask* task) { return task == tasks ? tasks + 1 : tasks; };
+  RingTask* current = tasks;
+  for (; current->exists; current = other(current)) {
     // Addresses are to be computed anew for each block: kept over the loop, they would spill.
     asm volatile("" : "+r"(group.thread));
-    const BlockScalars current_scalars = scalars;
     uint32_t answer = 0;  // of a request whose latency the block's first phase hides
     PrepareBlock<128>(
-        group, task.block, current_scalars,
+        group, current->block,
         [&] {
-          if (by_engine) {
-            BarrierWait(rows_barrier, rows_phase);
-            rows_phase ^= 1;
+          if (current->by_engine) {
+            BarrierWait(rows_barrier, current->rows_parity);
           } else {
             WaitCopies<0>();
+            group.Sync();
           }
         },
         [&] {
-          if (thread == 0) answer = StepsConsumed(p, task.stream);
+          if (thread == kFinder) answer = StepsConsumed(p, current->stream);
         },
         [&] {
-          if (thread == 0) WaitForSlot(p, task, answer);
+          if (thread < kFinder) return;
+          const RingTask& done = *other(current);
+          if (done.exists) GroupBarrier(late_barrier, kLateThreads);
+          if (thread == kFinder) ExchangeSlots(p, done, *current, answer);
         },
         [&] {
-          if (thread == kFinder) answer = atomicAdd(&p.flags[task.next_stream].ticket, 1u);
+          if (thread == kFinder) {
+            answer = atomicAdd(&p.flags[current->next_stream].ticket, 1u);
+          }
         },
         [&] {
-          if (thread != kFinder) return;
-          TakeTask(p, table, {task.next_stream, shared.stride}, answer, number,
-                   shared.tasks[current ^ 1]);
+          if (thread == kFinder) {
+            TakeNextTask(p, table, shared, current->next_stream, answer, *other(current));
+          }
         },
         [&] {
-          const RingTask& next = shared.tasks[current ^ 1];
-          if (next.exists) scalars = request(next.block);
+          if (other(current)->exists) request(*other(current));
         });
-    group.Sync();
-    if (thread == 0) {
-      StoreRelease(&p.flags[task.stream].ready[task.step % p.ring_slots],
-                   static_cast<uint32_t>(task.step / p.ring_slots + 1));
-    }
+    if (thread < kInvertingWarps * 32) ArriveAtGroupBarrier(late_barrier, kLateThreads);
   }
+  const RingTask& last = *other(current);
+  if (thread < kFinder || !last.exists) return;
+  GroupBarrier(late_barrier, kLateThreads);
+  if (thread != kFinder) return;
+  FenceGpu();
+  Publish(p, last);
 }
 
 }  // namespace deltafill::kernels::cuda
