@@ -107,6 +107,15 @@ struct MatMulGatedNormParams {
   RmsNormParams norm;  // its gate is not read; rows as the product's
 };
 
+// A product whose first columns are a short convolution's input.
+struct MatMulShortConvParams {
+  MatMulParams product;
+  ShortConvParams conv;  // x: the product's y; tails_out: nullptr
+  // The ends of three rows each in which y's first conv.channels columns are read by others, beside
+  // the first three rows of each sequence. A backend may leave them unwritten in all other rows.
+  std::span<const int64_t> kept_ends;
+};
+
 // y[i] = table[tokens[i]]. Token ids are checked by the caller.
 struct EmbeddingParams {
   const Weight* table = nullptr;     // [vocabulary, width]
@@ -152,6 +161,15 @@ class Operators {
   // A product and what uses it at once. A backend may keep the product in fp32 and never write it:
   // the bits are its own, the same for every number of rows, not always those of the single calls.
   virtual Status MatMulSwiGlu(const MatMulSwiGluParams& params);
+  // In two calls with the same params: the product with as much of the convolution as needs no
+  // tails, then the rest. Only the second reads conv.tails_in. The bits are those of MatMul and
+  // ShortConv.
+  virtual Status StartMatMulShortConv(const MatMulShortConvParams& params) {
+    return MatMul(params.product);
+  }
+  virtual Status FinishMatMulShortConv(const MatMulShortConvParams& params) {
+    return ShortConv(params.conv);
+  }
   virtual Status MatMulGatedNorm(const MatMulGatedNormParams& params);
   virtual Status DeltaRuleForward(const DeltaRuleForwardParams& params) = 0;
   virtual Status DeltaRuleSummary(const DeltaRuleSummaryParams& params) = 0;

@@ -144,6 +144,22 @@ Status CheckMatMulSwiGlu(const MatMulSwiGluParams& params, int64_t out_features,
   return CheckRows("y", params.y, product.rows, out_features / 2, 16);
 }
 
+Status CheckMatMulShortConv(const MatMulShortConvParams& params, int64_t out_features,
+                            int64_t in_features) {
+  const MatMulParams& product = params.product;
+  const ShortConvParams& conv = params.conv;
+  if (Status s = CheckMatMul(product, out_features, in_features); !s.ok()) return s;
+  if (Status s = CheckShortConv(conv); !s.ok()) return s;
+  if (conv.x.data != product.y.data || conv.x.row_stride != product.y.row_stride) {
+    return InvalidArgument("conv.x: is not the product's y");
+  }
+  if (conv.tails_out != nullptr) return InvalidArgument("conv.tails_out: is not null");
+  if (Status s = CheckRange("conv.channels", conv.channels, 8, out_features); !s.ok()) return s;
+  if (conv.offsets.back() == product.rows) return {};
+  return InvalidArgument("conv.offsets: end at " + std::to_string(conv.offsets.back()) +
+                         ", not at the product's " + std::to_string(product.rows) + " rows");
+}
+
 Status CheckMatMulGatedNorm(const MatMulGatedNormParams& params, int64_t out_features,
                             int64_t in_features) {
   const RmsNormParams& norm = params.norm;

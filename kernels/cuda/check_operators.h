@@ -25,6 +25,8 @@ Status CheckSwiGlu(const SwiGluParams& params);
 // The features of gate_up's and gate's weight.
 Status CheckMatMulSwiGlu(const MatMulSwiGluParams& params, int64_t out_features,
                          int64_t in_features);
+Status CheckMatMulShortConv(const MatMulShortConvParams& params, int64_t out_features,
+                            int64_t in_features);
 Status CheckMatMulGatedNorm(const MatMulGatedNormParams& params, int64_t out_features,
                             int64_t in_features);
 // Channels are a multiple of 8; rows are aligned to 16 bytes.

@@ -4,14 +4,17 @@
 #ifndef DELTAFILL_KERNELS_CUDA_DENSE_CONSUMER_CUH_
 #define DELTAFILL_KERNELS_CUDA_DENSE_CONSUMER_CUH_
 
+#include "kernels/cuda/dense_conv.cuh"
 #include "kernels/cuda/dense_hopper_shared.cuh"
 #include "kernels/cuda/swiglu.cuh"
 #include "kernels/cuda/wgmma_rows.cuh"
 
 namespace deltafill::kernels::cuda {
 
+template <DenseKind kind>
 struct DenseConsumer {
   static constexpr int kSums = kDenseTokenTile / 2;  // of a thread, of each half
+  static constexpr bool kSwiGlu = kind == DenseKind::kSwiGlu;
 
   const DenseHopperParams& p;
   DenseShared& s;
@@ -30,6 +33,7 @@ struct DenseConsumer {
     asm volatile("bar.arrive %0, %1;" ::"r"(kTurn + (group ^ 1)), "r"(256) : "memory");
   }
 
+  template <int halves>
   __device__ __forceinline__ void Multiply(float (&d)[2][kSums]) {
     int before = 0;
     TakeTurn();
@@ -42,7 +46,7 @@ struct DenseConsumer {
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
+        for (int half = 0; half < halves; ++half) {
           WgmmaRows<kDenseTokenTile>::Multiply(d[half], Advance(a, half * 64 * 128 + step * 32),
                                                Advance(b, step * 32), block > 0 || step > 0);
         }
@@ -57,7 +61,7 @@ struct DenseConsumer {
     }
     WgmmaWait<0>();
 #pragma unroll
-    for (int half = 0; half < 2; ++half) Pin(d[half]);
+    for (int half = 0; half < halves; ++half) Pin(d[half]);
     GiveBack(before);
   }
 
@@ -77,7 +81,7 @@ struct DenseConsumer {
   }
 
   // 64 features of all tokens to shared memory.
-  __device__ __forceinline__ void Stage(const float (&d)[2][kSums]) const {
+  __device__ __forceinline__ void StageSwiGlu(const float (&d)[2][kSums]) const {
     const int quarter = lane >> 3, of_eight = lane & 7;
 #pragma unroll
     for (int n = 0; n < kDenseTokenTile / 8; n += 2) {
@@ -93,29 +97,73 @@ struct DenseConsumer {
     }
   }
 
+  // 64 features of a half, all tokens. `shifted`: rows start with the token after those that a
+  // convolution looks back to; these come last.
+  template <bool shifted>
+  __device__ __forceinline__ void StageHalf(const float (&d)[kSums]) const {
+    const int quarter = lane >> 3, of_eight = lane & 7;
+#pragma unroll
+    for (int n = 0; n < kDenseTokenTile / 8; n += 2) {
+      const float* const x = &d[n * 4];
+      int row = (n + (quarter >> 1)) * 8 + of_eight;
+      if constexpr (shifted) {
+        row += row < kDenseLookBack ? kDenseTokenTile - kDenseLookBack : -kDenseLookBack;
+      }
+      StoreMatrix4Transposed(Output(SwizzledPiece(row, warp * 2 + (quarter & 1))),
+                             PackBf16(x[0], x[1]), PackBf16(x[2], x[3]), PackBf16(x[4], x[5]),
+                             PackBf16(x[6], x[7]));
+    }
+  }
+
   // Once the copy engine has taken what was there.
   __device__ __forceinline__ void BeginOutput() const {
     if (warp == 0 && lane == 0) WaitForTensorReads<0>();
     GroupBarrier(group + 1, 128);
   }
-  __device__ __forceinline__ void EndOutput(int feature, int token) const {
+  __device__ __forceinline__ void EndOutput(const TensorMap* y, int feature, int token) const {
     FenceAsyncShared();
     GroupBarrier(group + 1, 128);
     if (warp != 0 || lane != 0) return;
-    TensorStore(&p.y, feature, token, Output(0));
+    TensorStore(y, feature, token, Output(0));
     CommitTensorStores();
+  }
+
+  template <int half>
+  __device__ __forceinline__ void WriteHalf(const float (&d)[kSums], int matrix_tile,
+                                            int first_token) const {
+    const int feature = matrix_tile * kDenseMatrixTile + half * 64;
+    BeginOutput();
+    if (matrix_tile < p.conv.matrix_tiles) {
+      StageHalf<false>(d);
+      GroupBarrier(group + 1, 128);
+      DenseConvolution{p.conv, Output(0), group + 1, warp, lane, feature, first_token}.Run();
+      EndOutput(&p.conv.y, feature, first_token + kDenseLookBack);
+    } else {
+      StageHalf<true>(d);
+      EndOutput(&p.y, feature, first_token + kDenseLookBack);
+    }
   }
 
   __device__ __forceinline__ void RunTile(const DenseTile& tile) {
     const int matrix_tile = tile.matrix_tile + rank;
-    if (!IsPresent(p, matrix_tile)) return PassOver();
+    const int halves = DenseHalves(p, matrix_tile);
+    if (halves == 0) return PassOver();
     float d[2][kSums];
 #pragma unroll
     for (int i = 0; i < kSums; ++i) d[0][i] = d[1][i] = 0.0f;  // else registers are the loop's
-    Multiply(d);
-    BeginOutput();
-    Stage(d);
-    EndOutput(matrix_tile * 64, tile.first_token);
+    if (kSwiGlu || halves == 2) {
+      Multiply<2>(d);
+    } else {
+      Multiply<1>(d);
+    }
+    if constexpr (kSwiGlu) {
+      BeginOutput();
+      StageSwiGlu(d);
+      EndOutput(&p.y, matrix_tile * 64, tile.first_token);
+    } else {
+      WriteHalf<0>(d[0], matrix_tile, tile.first_token);
+      if (halves == 2) WriteHalf<1>(d[1], matrix_tile, tile.first_token);
+    }
   }
 
   __device__ __forceinline__ void Run(int first, int step, int tiles) {
@@ -124,7 +172,7 @@ struct DenseConsumer {
       PassTurn();  // the first is the other's
     }
     for (int index = first + group * step; index < tiles; index += 2 * step) {
-      RunTile(DenseTileOf(p, index));
+      RunTile(DenseTileOf<kind>(p, index));
       ring.Skip(p.depth_blocks);
     }
     if (warp == 0 && lane == 0) WaitForTensorStores();

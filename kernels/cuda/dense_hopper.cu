@@ -10,6 +10,7 @@ constexpr int kThreads = 384;
 constexpr int kMultiplyRegisters = 240, kCopyRegisters = 24;
 static_assert(2 * kMultiplyRegisters + kCopyRegisters <= 504);  // 3 x 168, as launched
 
+template <DenseKind kind>
 __global__ void __launch_bounds__(kThreads, 1)
     DenseHopperKernel(const __grid_constant__ DenseHopperParams p) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
@@ -30,21 +31,20 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int tiles = p.feature_groups * p.token_tiles;
   if (warpgroup == 2) {
     ShrinkRegisters<kCopyRegisters>();
-    if (threadIdx.x == 256) DenseProducer{p, s, rank, {}}.Run(first, step, tiles);
+    if (threadIdx.x == 256) DenseProducer<kind>{p, s, rank, {}}.Run(first, step, tiles);
   } else {
     GrowRegisters<kMultiplyRegisters>();
     const int warp = (threadIdx.x >> 5) & 3, lane = threadIdx.x & 31;
-    DenseConsumer{p, s, rank, warpgroup, warp, lane, {}}.Run(first, step, tiles);
+    DenseConsumer<kind>{p, s, rank, warpgroup, warp, lane, {}}.Run(first, step, tiles);
   }
   ClusterSync();  // a CTA stays until no other writes to its shared memory
 }
 
-}  // namespace
-
-cudaError_t LaunchDenseHopperKernel(const DenseHopperParams& params, int clusters,
-                                    cudaStream_t stream) {
+template <DenseKind kind>
+cudaError_t Launch(const DenseHopperParams& params, int clusters, cudaStream_t stream) {
+  const auto kernel = DenseHopperKernel<kind>;
   const cudaError_t error = cudaFuncSetAttribute(
-      DenseHopperKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(DenseShared));
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(DenseShared));
   if (error != cudaSuccess) return error;
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeClusterDimension;
@@ -56,7 +56,15 @@ cudaError_t LaunchDenseHopperKernel(const DenseHopperParams& params, int cluster
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, DenseHopperKernel, params);
+  return cudaLaunchKernelEx(&config, kernel, params);
+}
+
+}  // namespace
+
+cudaError_t LaunchDenseHopperKernel(const DenseHopperParams& params, DenseKind kind, int clusters,
+                                    cudaStream_t stream) {
+  if (kind == DenseKind::kSwiGlu) return Launch<DenseKind::kSwiGlu>(params, clusters, stream);
+  return Launch<DenseKind::kConv>(params, clusters, stream);
 }
 
 }  // namespace deltafill::kernels::cuda

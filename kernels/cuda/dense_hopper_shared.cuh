@@ -41,28 +41,27 @@ struct DenseRing {
   }
 };
 
-// 16 bytes of a row of 128, as the copy engine's swizzle has them.
-__device__ __forceinline__ int SwizzledPiece(int row, int piece) {
-  return row * 128 + ((piece ^ (row & 7)) << 4);
-}
-
 struct DenseTile {
   int matrix_tile = 0;  // of the cluster's first CTA
   int first_token = 0;
 };
 
 // Bands of 8 token tiles by all groups of features: what runs at one time reads few rows of either.
+template <DenseKind kind>
 __device__ __forceinline__ DenseTile DenseTileOf(const DenseHopperParams& p, int index) {
   constexpr int kBand = 8;
   const int band = index / (kBand * p.feature_groups);
   const int of_band = index - band * kBand * p.feature_groups;
   const int width = min(kBand, p.token_tiles - band * kBand);
   const int token_tile = band * kBand + of_band % width;
-  return {of_band / width * kDenseCluster, token_tile * kDenseTokenTile};
+  const int first = kind == DenseKind::kConv ? token_tile * kDenseConvStep - kDenseLookBack
+                                             : token_tile * kDenseTokenTile;
+  return {of_band / width * kDenseCluster, first};
 }
 
-__device__ __forceinline__ bool IsPresent(const DenseHopperParams& p, int matrix_tile) {
-  return matrix_tile * kDenseMatrixTile < p.matrix_rows;
+// Halves of 64 rows that a tile of the matrix has.
+__device__ __forceinline__ int DenseHalves(const DenseHopperParams& p, int matrix_tile) {
+  return max(0, min(2, (p.matrix_rows - matrix_tile * kDenseMatrixTile + 63) / 64));
 }
 
 }  // namespace deltafill::kernels::cuda

@@ -6,6 +6,7 @@
 
 namespace deltafill::kernels::cuda {
 
+template <DenseKind kind>
 struct DenseProducer {
   const DenseHopperParams& p;
   DenseShared& s;
@@ -13,16 +14,20 @@ struct DenseProducer {
   DenseRing ring;
 
   __device__ __forceinline__ void CopyMatrix(int block, int matrix_tile, uint32_t filled) const {
-    TensorCopy(SharedAddress(s.matrix[ring.stage]), &p.matrix, block * 64, 0, 0, matrix_tile * 8,
-               filled);
+    const uint32_t to = SharedAddress(s.matrix[ring.stage]);
+    if constexpr (kind == DenseKind::kSwiGlu) {
+      TensorCopy(to, &p.matrix, block * 64, 0, 0, matrix_tile * 8, filled);
+    } else {
+      TensorCopy(to, &p.matrix, block * 64, matrix_tile * kDenseMatrixTile, filled);
+    }
   }
 
   __device__ __forceinline__ void Run(int first, int step, int tiles) {
     const int half = rank * (kDenseTokenTile / 2);
     for (int index = first; index < tiles; index += step) {
-      const DenseTile tile = DenseTileOf(p, index);
+      const DenseTile tile = DenseTileOf<kind>(p, index);
       const int matrix_tile = tile.matrix_tile + rank;
-      const bool present = IsPresent(p, matrix_tile);
+      const bool present = DenseHalves(p, matrix_tile) > 0;
       for (int block = 0; block < p.depth_blocks; ++block) {
         const uint32_t filled = SharedAddress(&s.filled[ring.stage]);
         BarrierWait(SharedAddress(&s.emptied[ring.stage]), ring.parity ^ 1);

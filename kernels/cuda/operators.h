@@ -47,6 +47,8 @@ class CudaOperators final : public Operators {
   Status ConvTail(const ConvTailParams& params) override;
   Status SwiGlu(const SwiGluParams& params) override;
   Status MatMulSwiGlu(const MatMulSwiGluParams& params) override;
+  Status StartMatMulShortConv(const MatMulShortConvParams& params) override;
+  Status FinishMatMulShortConv(const MatMulShortConvParams& params) override;
   Status MatMulGatedNorm(const MatMulGatedNormParams& params) override;
   Status DeltaRuleForward(const DeltaRuleForwardParams& params) override;
   Status DeltaRuleSummary(const DeltaRuleSummaryParams& params) override;
@@ -78,6 +80,8 @@ class CudaOperators final : public Operators {
   Status AlignedOutput(const MatMulParams& params, int64_t width, MutableRows* y);
   Status Multiply(const MatMulParams& params, const CudaWeight& weight, const ConstRows& x,
                   const MutableRows& y, bool accumulate);
+  // Whether the convolution runs with its product: known from the params but tails_in.
+  Status FusesConv(const MatMulShortConvParams& params, bool* fuses) const;
   // Steps of as many rows each, together: in one launch for every kStepRowsMax rows, or for fewer
   // on cards without clusters. One order of sums, whatever the launches.
   Status MultiplySteps(std::span<const MatMulParams> products);

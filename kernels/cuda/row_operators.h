@@ -18,6 +18,9 @@ inline constexpr int kShortConvInlineSequences = 64;
 // `descriptions` holds the sequences' places on the device where they are many. Channels are a
 // multiple of 8; rows are aligned to 16 bytes.
 Status ShortConv(const ShortConvParams& params, DeviceBuffer* descriptions, cudaStream_t stream);
+// The first three rows of each sequence alone: those that tails_in shows in. Writes no tails_out.
+Status ShortConvHeads(const ShortConvParams& params, DeviceBuffer* descriptions,
+                      cudaStream_t stream);
 Status ConvTail(const ConvTailParams& params, cudaStream_t stream);
 
 Status RmsNorm(const RmsNormParams& params, cudaStream_t stream);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "kernels/cuda/check_operators.h"
@@ -204,9 +205,9 @@ __global__ void ConvTailKernel(DeviceRows x, int64_t tokens, const float* tail_i
   for (int i = 0; i < kConvTailRows; ++i) tail_out[channel * kConvTailRows + i] = rows[i];
 }
 
-}  // namespace
-
-Status ShortConv(const ShortConvParams& params, DeviceBuffer* descriptions, cudaStream_t stream) {
+// At most `rows_max` rows of each sequence.
+Status Convolve(const ShortConvParams& params, int64_t rows_max, float* const* tails_out,
+                DeviceBuffer* descriptions, cudaStream_t stream) {
   if (Status s = CheckShortConv(params); !s.ok()) return s;
   const int sequences = static_cast<int>(params.offsets.size()) - 1;
   if (sequences == 0) return {};
@@ -215,11 +216,11 @@ Status ShortConv(const ShortConvParams& params, DeviceBuffer* descriptions, cuda
   bool single_rows = true;
   for (int i = 0; i < sequences; ++i) {
     host[i].first_row = params.offsets[i];
-    host[i].rows = params.offsets[i + 1] - params.offsets[i];
+    host[i].rows = std::min(rows_max, params.offsets[i + 1] - params.offsets[i]);
     host[i].first_run = runs;
     single_rows &= host[i].rows == 1;
     if (params.tails_in) host[i].tail_in = params.tails_in[i];
-    if (params.tails_out) host[i].tail_out = params.tails_out[i];
+    if (tails_out) host[i].tail_out = tails_out[i];
     runs += (host[i].rows + kRunRows - 1) / kRunRows;
   }
   ConvKernelParams p;
@@ -253,8 +254,20 @@ Status ShortConv(const ShortConvParams& params, DeviceBuffer* descriptions, cuda
     return FromCuda(LaunchOverlapped(ConvStepKernel, shape, stream, p), "short convolution");
   }
   if (runs > 0) ConvKernel<<<dim3(static_cast<unsigned>(runs), columns), threads, 0, stream>>>(p);
-  if (params.tails_out) TailKernel<<<dim3(sequences, columns), threads, 0, stream>>>(p);
+  if (tails_out) TailKernel<<<dim3(sequences, columns), threads, 0, stream>>>(p);
   return FromCuda(cudaGetLastError(), "short convolution");
+}
+
+}  // namespace
+
+Status ShortConv(const ShortConvParams& params, DeviceBuffer* descriptions, cudaStream_t stream) {
+  return Convolve(params, std::numeric_limits<int64_t>::max(), params.tails_out, descriptions,
+                  stream);
+}
+
+Status ShortConvHeads(const ShortConvParams& params, DeviceBuffer* descriptions,
+                      cudaStream_t stream) {
+  return Convolve(params, kConvTailRows, nullptr, descriptions, stream);
 }
 
 Status ConvTail(const ConvTailParams& params, cudaStream_t stream) {

@@ -88,6 +88,13 @@ class ObservedOperators final : public kernels::Operators {
   Status MatMulSwiGlu(const kernels::MatMulSwiGluParams& p) override {
     return Around(ProductName(p.gate_up) + " with swiglu", [&] { return lane_->MatMulSwiGlu(p); });
   }
+  Status StartMatMulShortConv(const kernels::MatMulShortConvParams& p) override {
+    return Around(ProductName(p.product) + " with convolution",
+                  [&] { return lane_->StartMatMulShortConv(p); });
+  }
+  Status FinishMatMulShortConv(const kernels::MatMulShortConvParams& p) override {
+    return Around("convolution after its product", [&] { return lane_->FinishMatMulShortConv(p); });
+  }
   Status MatMulGatedNorm(const kernels::MatMulGatedNormParams& p) override {
     return Around(ProductName(p.gate) + " with gated norm",
                   [&] { return lane_->MatMulGatedNorm(p); });

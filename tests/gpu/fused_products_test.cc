@@ -191,6 +191,77 @@ TEST_F(FusedProductsTest, GatedNormRowsAreInvariantAndMayBeInPlace) {
   EXPECT_EQ(ByteDifference(ReadBf16(o), all), "");
 }
 
+// The bits of the product and the convolution as calls of their own, of several sequences, with
+// tails and without, with columns that are not convolved; and what tails are taken from.
+TEST_F(FusedProductsTest, ShortConvHasTheBitsOfSingleCalls) {
+  const struct {
+    int64_t channels, rest, in;
+    std::vector<int64_t> offsets;
+    std::vector<int64_t> kept_ends;
+  } cases[] = {{128, 16, 72, {0, 1}, {1}},
+               {256, 0, 128, {0, 2, 5, 300}, {2, 5, 300}},
+               {384, 272, 512, {0, 173}, {64, 128, 173}},
+               {384, 144, 256, {0, 64, 170, 171, 520, 1100}, {64, 170, 171, 520, 1100, 576, 640}},
+               {6144, 272, 256, {0, 700}, {700, 346, 347, 348, 349, 350}}};
+  for (const auto& c : cases) {
+    Random random(static_cast<uint64_t>(c.channels + c.rest));
+    const int64_t rows = c.offsets.back(), out = c.channels + c.rest;
+    const auto weight = NewWeight(Bf16Normal(&random, out * c.in, 0.1), out, c.in);
+    const BackendBuffer x = UploadBf16(Bf16Normal(&random, rows * c.in));
+    const BackendBuffer taps = Upload(random.NormalVector(c.channels * 4, 0.3, 0.0));
+    std::vector<BackendBuffer> tails;
+    std::vector<const float*> tails_in;
+    for (size_t i = 0; i + 1 < c.offsets.size(); ++i) {
+      tails.push_back(Upload(random.NormalVector(c.channels * 3, 1.0, 0.0)));
+      tails_in.push_back(i == 1 ? nullptr : tails.back().as<float>());
+    }
+    const BackendBuffer y[2] = {Poisoned(rows * out), Poisoned(rows * out)};
+    const BackendBuffer convolved[2] = {Poisoned(rows * c.channels), Poisoned(rows * c.channels)};
+    const auto params = [&](int i) {
+      return kernels::MatMulShortConvParams{.product = {.x = Rows(x, c.in),
+                                                        .weight = weight.get(),
+                                                        .y = Rows(y[i], out),
+                                                        .rows = rows},
+                                            .conv = {.x = Rows(y[i], out),
+                                                     .weight = taps.as<float>(),
+                                                     .offsets = c.offsets,
+                                                     .tails_in = tails_in.data(),
+                                                     .y = Rows(convolved[i], c.channels),
+                                                     .channels = c.channels},
+                                            .kept_ends = c.kept_ends};
+    };
+    Must(lane_->MatMul(params(0).product));
+    Must(lane_->ShortConv(params(0).conv));
+    kernels::MatMulShortConvParams fused = params(1);
+    fused.conv.tails_in = nullptr;
+    Must(lane_->StartMatMulShortConv(fused));
+    Must(lane_->FinishMatMulShortConv(params(1)));
+    EXPECT_EQ(ByteDifference(ReadBf16(convolved[1]), ReadBf16(convolved[0])), "") << c.channels;
+    const std::vector<float> expected = ReadBf16(y[0]), got = ReadBf16(y[1]);
+    if (c.rest > 0) {
+      EXPECT_EQ(ByteDifference(Columns(got, out, c.channels, c.rest),
+                               Columns(expected, out, c.channels, c.rest)),
+                "");
+    }
+    std::vector<int64_t> kept;
+    for (size_t i = 0; i + 1 < c.offsets.size(); ++i) {
+      for (int64_t row = c.offsets[i]; row < std::min(c.offsets[i] + 3, c.offsets[i + 1]); ++row) {
+        kept.push_back(row);
+      }
+    }
+    for (const int64_t end : c.kept_ends) {
+      for (int64_t row = std::max<int64_t>(0, end - 3); row < end; ++row) kept.push_back(row);
+    }
+    for (const int64_t row : kept) {
+      const size_t at = static_cast<size_t>(row * out), count = static_cast<size_t>(c.channels);
+      EXPECT_EQ(
+          ByteDifference(std::span(got).subspan(at, count), std::span(expected).subspan(at, count)),
+          "")
+          << row;
+    }
+  }
+}
+
 TEST_F(FusedProductsTest, BadParamsAreRefused) {
   Random random(8);
   const auto weight = NewWeight(Bf16Normal(&random, 256 * 128), 256, 128);
@@ -213,6 +284,21 @@ TEST_F(FusedProductsTest, BadParamsAreRefused) {
                .groups = 3,
                .width = 128}};
   EXPECT_EQ(code(lane_->MatMulGatedNorm(norm)), kernels::StatusCode::kInvalidArgument);
+  const std::vector<int64_t> offsets = {0, 4};
+  kernels::MatMulShortConvParams conv = {
+      .product = {.x = Rows(x, 128), .weight = weight.get(), .y = Rows(x, 256), .rows = 4},
+      .conv = {.x = Rows(x, 264),
+               .weight = x.as<float>(),
+               .offsets = offsets,
+               .y = Rows(x, 256),
+               .channels = 256}};
+  EXPECT_EQ(code(lane_->StartMatMulShortConv(conv)), kernels::StatusCode::kInvalidArgument);
+  conv.conv.x.row_stride = 256;
+  conv.conv.channels = 264;
+  EXPECT_EQ(code(lane_->StartMatMulShortConv(conv)), kernels::StatusCode::kInvalidArgument);
+  conv.conv.channels = 256;
+  conv.product.rows = 5;
+  EXPECT_EQ(code(lane_->FinishMatMulShortConv(conv)), kernels::StatusCode::kInvalidArgument);
   norm.norm.groups = 2;
   norm.norm.rows = 5;
   EXPECT_EQ(code(lane_->MatMulGatedNorm(norm)), kernels::StatusCode::kInvalidArgument);

@@ -168,14 +168,27 @@ struct WalkLane::States {
 void WalkLane::Convolve(int layer, const Pass& pass, const Views& views, const States& states) {
   const LayerWalk::Layer& w = walk_->layers_[static_cast<size_t>(layer)];
   const int64_t channels = 3 * walk_->shape().Channels();
-  Must(ops().MatMul(Product(pass, views.normed, *w.input, views.before)));
-  Must(ops().ShortConv({.x = views.before,
-                        .weight = w.conv->as<float>(),
-                        .offsets = pass.offsets,
-                        .tails_in = states.tails_in.data(),
-                        .tails_out = states.tails_out.data(),
-                        .y = views.after,
-                        .channels = channels}));
+  kernels::MatMulShortConvParams inputs = {
+      .product = Product(pass, views.normed, *w.input, views.before),
+      .conv = {.x = views.before,
+               .weight = w.conv->as<float>(),
+               .offsets = pass.offsets,
+               .tails_in = states.tails_in.data(),
+               .y = views.after,
+               .channels = channels},
+      .kept_ends = std::span(pass.offsets).subspan(1)};
+  if (pass.decode) {
+    Must(ops().MatMul(inputs.product));
+    inputs.conv.tails_out = states.tails_out.data();
+    return Must(ops().ShortConv(inputs.conv));
+  }
+  Must(ops().StartMatMulShortConv(inputs));
+  Must(ops().FinishMatMulShortConv(inputs));
+  Must(ops().ConvTail({.x = views.before,  // one sequence
+                       .tokens = pass.rows,
+                       .tail_in = states.tails_in[0],
+                       .tail_out = states.tails_out[0],
+                       .channels = channels}));
 }
 
 void WalkLane::RunRule(int layer, const Pass& pass, const Views& views, const States& states) {

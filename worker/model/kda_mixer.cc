@@ -290,15 +290,26 @@ absl::Status KdaMixer::ProjectOutput(const PassRows& rows) const {
 }
 
 absl::Status KdaMixer::Prefill(const PassRows& rows, std::span<const RangeWork> ranges) const {
-  DELTAFILL_TRY(rows.operators->MatMul(InputProduct(rows)));
+  PassPointers& pointers = *rows.pointers;
+  pointers.tail_ends.clear();  // what HandOnTails and CaptureTails read
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    pointers.tail_ends.push_back(rows.offsets[i + 1]);
+    for (const int64_t capture : ranges[i].captures) {
+      pointers.tail_ends.push_back(rows.offsets[i] + capture);
+    }
+  }
+  kernels::MatMulShortConvParams inputs = {.product = InputProduct(rows),
+                                           .conv = {.x = Inputs(rows),
+                                                    .weight = conv_.floats(),
+                                                    .offsets = rows.offsets,
+                                                    .y = Convolved(rows),
+                                                    .channels = Channels()},
+                                           .kept_ends = pointers.tail_ends};
+  DELTAFILL_TRY(rows.operators->StartMatMulShortConv(inputs));
   DELTAFILL_TRY(HandOnTails(rows, ranges));
   DELTAFILL_TRY(CaptureTails(rows, ranges));
-  DELTAFILL_TRY(rows.operators->ShortConv({.x = Inputs(rows),
-                                           .weight = conv_.floats(),
-                                           .offsets = rows.offsets,
-                                           .tails_in = rows.pointers->tails_in.data(),
-                                           .y = Convolved(rows),
-                                           .channels = Channels()}));
+  inputs.conv.tails_in = pointers.tails_in.data();
+  DELTAFILL_TRY(rows.operators->FinishMatMulShortConv(inputs));
   DELTAFILL_TRY(rows.operators->MatMul(DecayProduct(rows)));
   DELTAFILL_TRY(RunRule(rows, ranges));
   return ProjectOutput(rows);

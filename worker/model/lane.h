@@ -19,6 +19,7 @@ namespace deltafill::worker {
 // allocates nothing once they have grown.
 struct PassPointers {
   std::vector<const float*> tails_in;
+  std::vector<int64_t> tail_ends;
   std::vector<float*> tails;
   std::vector<const float*> states_in;
   std::vector<float*> states;
