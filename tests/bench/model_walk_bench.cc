@@ -5,7 +5,9 @@
 //   model_walk_bench decode STEPS BATCH [LAYERS HIDDEN HEADS]     steps/s, bytes/s
 //   model_walk_bench products                                     rates of products by shape
 //
-// MFU counts matrix products only, against an 8,192-cubed product measured in the same run.
+// MFU counts matrix products only, against an 8,192-cubed product measured in the same run: just
+// before, for a tenth of a second on a card that has rested, and for two seconds right after, as
+// warm and as short of power as the prefill leaves it.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -36,19 +38,8 @@ struct Opened {
   }
 };
 
-// Seconds a product takes, of many issued one after the other.
-double ProductSeconds(Opened* opened, const kernels::Weight& weight, int64_t rows, bool decode) {
-  const int64_t in = weight.in_features(), out = weight.out_features();
-  Random random(3);
-  const std::vector<uint16_t> values = ToBf16Bits(Bf16Normal(&random, rows * in));
-  const BackendBuffer x(opened->backend.get(), values.size() * 2);
-  const BackendBuffer y(opened->backend.get(), static_cast<size_t>(rows * out) * 2);
-  Must(opened->lane->CopyFromHost(x.as<void>(), values.data(), x.bytes()));
-  const kernels::MatMulParams params = {.x = {x.as<void>(), DType::kBF16, in},
-                                        .weight = &weight,
-                                        .y = {y.as<void>(), DType::kBF16, out},
-                                        .rows = rows,
-                                        .step = decode};
+// Seconds a product takes, of many issued one after the other for `all` seconds.
+double TimeProduct(Opened* opened, const kernels::MatMulParams& params, double all) {
   const auto run = [&](int count) {
     for (int i = 0; i < count; ++i) Must(opened->lane->MatMul(params));
     Must(opened->lane->Synchronize());
@@ -59,11 +50,32 @@ double ProductSeconds(Opened* opened, const kernels::Weight& weight, int64_t row
     run(5);
     return (SecondsNow() - start) / 5;
   }());
-  const int count = std::clamp(static_cast<int>(0.1 / once), 5, 2000);
+  const int count = std::clamp(static_cast<int>(all / once), 5, 4000);
   const double start = SecondsNow();
   run(count);
   return (SecondsNow() - start) / count;
 }
+
+// A product of a weight by random rows.
+struct RandomProduct {
+  BackendBuffer x, y;
+  kernels::MatMulParams params;
+
+  RandomProduct(Opened* opened, const kernels::Weight& weight, int64_t rows, bool decode)
+      : x(opened->backend.get(), static_cast<size_t>(rows * weight.in_features()) * 2),
+        y(opened->backend.get(), static_cast<size_t>(rows * weight.out_features()) * 2) {
+    Random random(3);
+    const std::vector<uint16_t> values =
+        ToBf16Bits(Bf16Normal(&random, rows * weight.in_features()));
+    Must(opened->lane->CopyFromHost(x.as<void>(), values.data(), x.bytes()));
+    Must(opened->lane->Synchronize());
+    params = {.x = {x.as<void>(), DType::kBF16, weight.in_features()},
+              .weight = &weight,
+              .y = {y.as<void>(), DType::kBF16, weight.out_features()},
+              .rows = rows,
+              .step = decode};
+  }
+};
 
 std::unique_ptr<kernels::Weight> RandomWeight(Opened* opened, int64_t out, int64_t in) {
   Random random(4);
@@ -73,9 +85,9 @@ std::unique_ptr<kernels::Weight> RandomWeight(Opened* opened, int64_t out, int64
   return weight;
 }
 
-double MatrixRate(Opened* opened) {
-  const auto weight = RandomWeight(opened, 8192, 8192);
-  return 2.0 * 8192 * 8192 * 8192 / ProductSeconds(opened, *weight, 8192, false);
+constexpr int64_t kSquare = 8192;
+double MatrixRate(Opened* opened, const RandomProduct& square, double seconds) {
+  return 2.0 * kSquare * kSquare * kSquare / TimeProduct(opened, square.params, seconds);
 }
 
 void BenchProducts() {
@@ -86,7 +98,8 @@ void BenchProducts() {
   for (const auto& [out, in] : shapes) {
     const auto weight = RandomWeight(&opened, out, in);
     const auto report = [&, out = out, in = in](int64_t rows, bool decode) {
-      const double seconds = ProductSeconds(&opened, *weight, rows, decode);
+      const RandomProduct product(&opened, *weight, rows, decode);
+      const double seconds = TimeProduct(&opened, product.params, 0.1);
       std::printf("| %ld, %ld | %ld%s | %.1f | %.0f | %.2f |\n", out, in, rows,
                   decode ? " decode" : "", seconds * 1e6,
                   2e-12 * static_cast<double>(rows * out * in) / seconds,
@@ -118,11 +131,14 @@ void PrefillAll(WalkLane* lane, const std::vector<uint32_t>& tokens, int64_t ran
 
 void BenchPrefill(const WalkShape& shape, int64_t token_count, int64_t range) {
   Opened opened;
-  const double matrix_rate = MatrixRate(&opened);
+  const auto square_weight = RandomWeight(&opened, kSquare, kSquare);
+  const RandomProduct square(&opened, *square_weight, kSquare, false);
+  opened.free_at_start = opened.FreeBytes();
+  const double rate_before = MatrixRate(&opened, square, 0.1);
   const double start_load = SecondsNow();
   const LayerWalk walk(opened.backend.get(), shape, 1);
   std::printf("weights: %.2f GB in %.1f s; matrix rate %.0f TFLOP/s\n", shape.WeightBytes() * 1e-9,
-              SecondsNow() - start_load, matrix_rate * 1e-12);
+              SecondsNow() - start_load, rate_before * 1e-12);
   WalkLane lane(&walk, range);
   const BackendBuffer state(opened.backend.get(), static_cast<size_t>(shape.StateFloats()) * 4);
   const std::vector<uint32_t> tokens = RandomTokens(token_count, shape.vocabulary);
@@ -132,10 +148,13 @@ void BenchPrefill(const WalkShape& shape, int64_t token_count, int64_t range) {
   const double start = SecondsNow();
   PrefillAll(&lane, tokens, range, state.as<float>());
   const double seconds = SecondsNow() - start;
-  const double flops = shape.ProductFlops() * static_cast<double>(token_count);
-  std::printf("prefill of %ld tokens in ranges of %ld: %.3f s, %.0f tokens/s, MFU %.1f %%\n",
-              token_count, range, seconds, static_cast<double>(token_count) / seconds,
-              100.0 * flops / seconds / matrix_rate);
+  const double rate_after = MatrixRate(&opened, square, 2.0);
+  const double rate = shape.ProductFlops() * static_cast<double>(token_count) / seconds;
+  std::printf(
+      "prefill of %ld tokens in ranges of %ld: %.3f s, %.0f tokens/s, MFU %.1f %% of the rate "
+      "before, %.1f %% of %.0f TFLOP/s kept up right after\n",
+      token_count, range, seconds, static_cast<double>(token_count) / seconds,
+      100.0 * rate / rate_before, 100.0 * rate / rate_after, rate_after * 1e-12);
   std::printf("memory in use: %.2f GB, weights %.2f GB\n",
               static_cast<double>(opened.free_at_start - opened.FreeBytes()) * 1e-9,
               shape.WeightBytes() * 1e-9);
