@@ -14,6 +14,7 @@ void HeldStore::LetGo() {
   {
     std::lock_guard lock(mutex_);
     held_ = false;
+    held_layer_.reset();
   }
   let_go_.notify_all();
 }
@@ -45,14 +46,20 @@ void HeldStore::DamageLayer(uint32_t layer) {
   damaged_layer_ = layer;
 }
 
+void HeldStore::HoldLayer(uint32_t layer) {
+  std::lock_guard lock(mutex_);
+  held_layer_ = layer;
+}
+
 absl::StatusOr<Part> HeldStore::GetPart(const PartId& id, std::span<const uint32_t> layers) {
+  const auto asks_for = [layers](const std::optional<uint32_t>& layer) {
+    return layer.has_value() &&
+           (layers.empty() || std::find(layers.begin(), layers.end(), *layer) != layers.end());
+  };
   {
-    std::lock_guard lock(mutex_);
-    if (damaged_layer_.has_value() &&
-        (layers.empty() ||
-         std::find(layers.begin(), layers.end(), *damaged_layer_) != layers.end())) {
-      return absl::DataLossError("a checksum failed");
-    }
+    std::unique_lock lock(mutex_);
+    let_go_.wait(lock, [&] { return !asks_for(held_layer_); });
+    if (asks_for(damaged_layer_)) return absl::DataLossError("a checksum failed");
   }
   return store_->GetPart(id, layers);
 }

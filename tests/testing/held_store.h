@@ -1,4 +1,4 @@
-// A state store that forwards to another one, and holds up or refuses puts when a test wants it.
+// A state store that forwards to another one, and holds up or refuses calls when a test wants it.
 #ifndef DELTAFILL_TESTS_TESTING_HELD_STORE_H_
 #define DELTAFILL_TESTS_TESTING_HELD_STORE_H_
 
@@ -21,6 +21,7 @@ class HeldStore : public StateStore {
   int held_puts() const;               // that wait now
   void FailPuts(absl::Status status);  // OK: no more
   void DamageLayer(uint32_t layer);    // of every part, for GetPart
+  void HoldLayer(uint32_t layer);      // GetPart of it blocks until LetGo
 
   absl::StatusOr<TenantSalt> GetTenantSalt(std::string_view tenant) override {
     return store_->GetTenantSalt(tenant);
@@ -86,6 +87,7 @@ class HeldStore : public StateStore {
   int held_puts_ = 0;
   absl::Status put_error_;
   std::optional<uint32_t> damaged_layer_;
+  std::optional<uint32_t> held_layer_;
 };
 
 }  // namespace deltafill::test

@@ -123,59 +123,6 @@ TEST_F(PrefillLaneTest, ResumesFromAStoredState) {
   EXPECT_EQ(worker.sink.Of<LastLogits>()[2].values, whole);
 }
 
-TEST_F(PrefillLaneTest, ALostStoredStateIsSaid) {
-  LaneBench& worker = AddWorker();
-  const std::vector<uint32_t> tokens = RandomTokens(2, 200, 97);
-  RangeCommand first = Range({1, 1}, {tokens.begin(), tokens.begin() + 64});
-  first.boundaries = {{64, false}};
-  worker.prefill->Run(first);
-  ASSERT_TRUE(worker.sink.WaitFor<BoundaryStored>());
-  const std::vector<PartId> parts = test::IdsOf(worker.sink.Of<BoundaryStored>().front().parts);
-  PartId unknown = parts[0];
-  unknown.bytes[3] ^= 1;
-  const std::vector<std::vector<PartId>> bad = {
-      {parts[0]}, {parts[0], parts[0]}, {unknown, parts[1]}, {}};
-  uint64_t prompt = 10;
-  for (const std::vector<PartId>& ids : bad) {
-    RangeCommand rest = Range({++prompt, 1}, {tokens.begin() + 64, tokens.end()});
-    rest.first_token = 64;
-    rest.source = {StateSource::From::kStored, ids};
-    worker.prefill->Run(rest);
-  }
-  RangeCommand elsewhere = Range({++prompt, 1}, {tokens.begin() + 64, tokens.end()});
-  elsewhere.first_token = 128;  // the parts are of boundary 64
-  elsewhere.source = {StateSource::From::kStored, parts};
-  worker.prefill->Run(elsewhere);
-  ASSERT_TRUE(worker.sink.WaitFor<AttemptFailed>(5));
-  for (const AttemptFailed& failed : worker.sink.Of<AttemptFailed>()) {
-    EXPECT_TRUE(failed.stored_state_lost) << failed.status;
-    EXPECT_TRUE(absl::IsDataLoss(failed.status)) << failed.status;
-  }
-}
-
-// Devices find it when the pass has come to that layer.
-TEST_F(PrefillLaneTest, ADamagedLayerIsALostState) {
-  LaneBench& worker = AddWorker();
-  const std::vector<uint32_t> tokens = RandomTokens(2, 200, 97);
-  RangeCommand first = Range({1, 1}, {tokens.begin(), tokens.begin() + 64});
-  first.boundaries = {{64, false}};
-  worker.prefill->Run(first);
-  ASSERT_TRUE(worker.sink.WaitFor<BoundaryStored>());
-  store_.DamageLayer(2);
-  RangeCommand rest = Range({2, 1}, {tokens.begin() + 64, tokens.end()});
-  rest.first_token = 64;
-  rest.boundaries = {{128, false}};
-  rest.source = {StateSource::From::kStored,
-                 test::IdsOf(worker.sink.Of<BoundaryStored>().front().parts)};
-  worker.prefill->Run(rest);
-  ASSERT_TRUE(worker.sink.WaitFor<AttemptFailed>());
-  const AttemptFailed failed = worker.sink.Of<AttemptFailed>().front();
-  EXPECT_TRUE(failed.stored_state_lost) << failed.status;
-  EXPECT_TRUE(test::Eventually([&] { return worker.prefill->idle(); }));
-  EXPECT_EQ(worker.sink.Of<BoundaryStored>().size(), 1u);
-  EXPECT_EQ(worker.sink.Of<LastLogits>().size(), 1u);
-}
-
 TEST_F(PrefillLaneTest, BadCommandsNameTheField) {
   LaneBench& worker = AddWorker({1, 128, size_t{1} << 20});
   uint64_t prompt = 0;

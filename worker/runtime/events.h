@@ -29,7 +29,8 @@ struct RangeDone {
   AttemptKey attempt;
   uint32_t range = 0;
   double compute_s = 0;
-  double wait_s = 0;
+  double wait_s = 0;     // for peers
+  double restore_s = 0;  // of compute_s: for the stored start state
 };
 
 struct BoundaryStored {

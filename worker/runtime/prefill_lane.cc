@@ -70,6 +70,9 @@ absl::Status PrefillLane::PrepareDevice() {
   device_buffers_ = std::make_unique<BufferPool>(&backend, BufferPool::Place::kBackend);
   host_buffers_ = std::make_unique<BufferPool>(&backend, BufferPool::Place::kHost);
   hand_over_ = std::make_unique<HandOver>(parts_.exchange);
+  // Page-locking takes longer than reading: once, at start.
+  DELTAFILL_TRY_ASSIGN(start_staged, host_buffers_->Acquire(layout_.bytes));
+  start_staged_ = std::move(start_staged);
   port_lane_.device_buffers = device_buffers_.get();
   port_lane_.host_buffers = host_buffers_.get();
   port_lane_.hand_over = hand_over_.get();
@@ -195,16 +198,12 @@ absl::StatusOr<PrefillLane::Progress> PrefillLane::Begin(const Queued& queued, F
 }
 
 absl::Status PrefillLane::LoadStart(const RangeCommand& command, Progress* progress) {
-  if (host_buffers_ != nullptr) {
-    DELTAFILL_TRY_ASSIGN(stored, StoredState::Open(*parts_.store, command.source.parts, layout_,
-                                                   command.first_token));
-    progress->stored = std::move(stored);
-    progress->source = RangePass::Source::kStored;
-    return absl::OkStatus();
-  }
-  progress->source = RangePass::Source::kBuffer;
-  return LoadPrefixState(*parts_.store, command.source.parts, layout_, command.first_token,
-                         incoming_->bytes());
+  std::byte* const to = start_staged_ != nullptr ? start_staged_.get() : incoming_->bytes();
+  DELTAFILL_TRY_ASSIGN(stored, StoredState::Begin(*parts_.store, command.source.parts, layout_,
+                                                  command.first_token, to));
+  progress->stored = std::move(stored);
+  progress->source = RangePass::Source::kStored;
+  return absl::OkStatus();
 }
 
 absl::Status PrefillLane::OpenLatents(const Queued& queued, Progress* progress, Failure* failure) {
@@ -245,9 +244,9 @@ absl::Status PrefillLane::RunPasses(const Queued& queued, Failure* failure) {
   }
   if (queued.flag->aborted()) return absl::CancelledError("aborted");
   if (progress.latents != nullptr && !command.latents.keep) parts_.latents->Drop(command.attempt);
-  parts_.sink->Emit(RangeDone{command.attempt, command.range,
-                              SecondsSince(start) - progress.wait_s - progress.stalled_s,
-                              progress.wait_s});
+  parts_.sink->Emit(RangeDone{
+      command.attempt, command.range, SecondsSince(start) - progress.wait_s - progress.stalled_s,
+      progress.wait_s, progress.stored == nullptr ? 0.0 : progress.stored->wait_s()});
   return absl::OkStatus();
 }
 

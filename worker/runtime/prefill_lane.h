@@ -87,7 +87,7 @@ class PrefillLane {
   struct Progress {
     RangePass::Source source = RangePass::Source::kZero;
     StateBufferRef incoming;
-    std::unique_ptr<StoredState> stored;       // read into a device as the first pass asks for it
+    std::unique_ptr<StoredState> stored;       // read as the first pass asks for it
     std::shared_ptr<SequenceLatents> latents;  // nullptr: no attention layers
     double wait_s = 0;
     double stalled_s = 0;
@@ -125,6 +125,7 @@ class PrefillLane {
   // With a device only.
   std::unique_ptr<BufferPool> device_buffers_;
   std::unique_ptr<BufferPool> host_buffers_;
+  PooledBuffer start_staged_;  // for a stored start state, with a device
   std::unique_ptr<HandOver> hand_over_;
   // Used by the lane's thread only.
   std::shared_ptr<Lane> lane_;

@@ -32,10 +32,9 @@ absl::StatusOr<const void*> RangePort::Await(uint32_t layer, PartKind kind) {
   std::byte* const incoming = pass_.incoming->at(*entry);
   const std::byte* on_host = nullptr;
   if (pass_.source == RangePass::Source::kStored) {
-    DELTAFILL_TRY_ASSIGN(staged, lane_.host_buffers->Acquire(entry->bytes));
-    DELTAFILL_TRY(pass_.stored->Read(*entry, staged.get()));
-    on_host = staged.get();
-    staged_.push_back(std::move(staged));
+    DELTAFILL_TRY_ASSIGN(bytes, pass_.stored->Await(*entry));
+    if (!on_device()) return bytes;
+    on_host = bytes;
   }
   if (pass_.source == RangePass::Source::kPeer) {
     DELTAFILL_TRY_ASSIGN(received, AwaitPeer(layer, kind));

@@ -40,7 +40,7 @@ struct RangePass {
   AttemptFlagRef flag;
   Source source = Source::kZero;
   StateBufferRef incoming;               // kBuffer: the state before the pass; else room for it
-  const StoredState* stored = nullptr;   // kStored: the state before the pass; with a device
+  StoredState* stored = nullptr;         // kStored: the state before the pass, as it is read
   StateBufferRef outgoing;               // nullptr: nobody needs the state after it
   const ExchangeTarget* next = nullptr;  // whom outgoing is published to; nullptr: nobody
   std::vector<StateBufferRef> captures;

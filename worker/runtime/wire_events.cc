@@ -88,6 +88,7 @@ struct EventFiller {
     message->mutable_range_done()->set_range(event.range);
     message->mutable_range_done()->set_compute_s(event.compute_s);
     message->mutable_range_done()->set_wait_s(event.wait_s);
+    message->mutable_range_done()->set_restore_s(event.restore_s);
   }
   void operator()(const BoundaryStored& event) const {
     Fill(event, message->mutable_boundary_stored());
