@@ -64,18 +64,21 @@ struct PrefillWork {
   ModelFingerprint fingerprint;
   std::string numerics;
   std::string tenant;
-  // The whole prompt. Those before start.boundary are never read: a prompt that goes on from a
-  // state whose tokens nobody knows has zeros there.
+  // The prompt from tokens_begin on: those before start.boundary are not needed, nor known if it
+  // goes on from somebody's state.
   std::shared_ptr<const std::vector<uint32_t>> tokens;
-  StartState start;  // boundary < tokens->size()
+  uint64_t tokens_begin = 0;  // at most start.boundary
+  StartState start;           // boundary < end()
   // Leases on what is shared with the start state. The engine's from submission on: it renews them,
   // and gives them back with OnSharedLeases.
   std::vector<uint64_t> start_leases;
   std::vector<uint64_t>
-      boundaries;  // to be stored: multiples of 64, ascending, in (start.boundary, size]
+      boundaries;  // to be stored: multiples of 64, ascending, in (start.boundary, end()]
   bool last_logits = false;
   bool any_exactness = false;
   ScheduleChoice schedule = ScheduleChoice::kAuto;
+
+  uint64_t end() const { return tokens_begin + tokens->size(); }  // of the prompt
 };
 
 struct DecodeWork {
@@ -121,6 +124,7 @@ struct WorkTimings {
   double queue_s = 0.0;    // until the first range started
   double compute_s = 0.0;  // from then to the last range's end
   double stall_s = 0.0;
+  double restore_s = 0.0;        // of compute_s: waiting for the stored start state
   uint64_t tokens_computed = 0;  // over all attempts
 };
 

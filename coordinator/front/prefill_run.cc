@@ -43,11 +43,11 @@ absl::StatusOr<PrefillOutcome> PrefillRun::Run() {
   absl::Status status;
   for (int submission = 1; submission <= kSubmissionsMax; ++submission) {
     const auto lookup_start = ProgressRate::Clock::now();
-    absl::StatusOr<PrefillStart> start =
-        PlanStart(store_, prompt_, wanted_, ask_.no_resume && submission == 1, engine_.Models());
+    absl::StatusOr<PrefillStart> start = LookUp(submission == 1);
     outcome_.lookup_s += SecondsSince(lookup_start);
     if (!start.ok()) return start.status();
     start_ = *std::move(start);
+    for (uint64_t boundary : start_.missing) present_.erase(boundary);  // found damaged since
     for (const auto& [boundary, manifest] : start_.stored) {
       if (!present_.contains(boundary)) present_[boundary] = FromManifest(manifest);
     }
@@ -62,6 +62,23 @@ absl::StatusOr<PrefillOutcome> PrefillRun::Run() {
   if (status = CheckComplete(); !status.ok()) return status;
   Conclude();
   return outcome_;
+}
+
+// Whoever computes from a state verifies every byte of it before anything is sent; reading it here
+// as well would only delay that. What nobody would read is verified here, and so is everything once
+// a state turned out damaged.
+absl::StatusOr<PrefillStart> PrefillRun::LookUp(bool first) {
+  StartAsk ask{.no_resume = ask_.no_resume && first, .verify = false};
+  if (first) {
+    absl::StatusOr<PrefillStart> start = PlanStart(store_, prompt_, wanted_, ask, engine_.Models());
+    if (!start.ok() || IsWorkFor(*start)) return start;
+  }
+  ask.verify = true;
+  return PlanStart(store_, prompt_, wanted_, ask, engine_.Models());
+}
+
+bool PrefillRun::IsWorkFor(const PrefillStart& start) const {
+  return !start.missing.empty() || (ask_.return_logits && !logits_sent_);
 }
 
 void PrefillRun::Conclude() {
@@ -81,7 +98,7 @@ absl::Status PrefillRun::Submit() {
   const auto now = ProgressRate::Clock::now();
   rate_ = ProgressRate(start_.start.boundary, prompt_.TokenCount(), now);
   computed_at_ = now;
-  if (start_.missing.empty() && (!ask_.return_logits || logits_sent_)) {
+  if (!IsWorkFor(start_)) {
     PlanSummary nothing;
     nothing.schedule = "none";
     nothing.why = "every state asked for is stored";
@@ -109,12 +126,10 @@ PrefillWork PrefillRun::MakeWork() const {
   work.fingerprint = prompt_.model.fingerprint;
   work.numerics = prompt_.model.numerics;
   work.tenant = prompt_.tenant;
-  auto tokens = std::make_shared<std::vector<uint32_t>>();
-  tokens->reserve(prompt_.TokenCount());
-  tokens->resize(prompt_.base);  // never read: the start is not before it
-  tokens->insert(tokens->end(), prompt_.tokens.begin(), prompt_.tokens.end());
-  work.tokens = std::move(tokens);
   work.start = start_.start;
+  work.tokens_begin = start_.start.boundary;
+  work.tokens = std::make_shared<const std::vector<uint32_t>>(
+      prompt_.TokensBetween(work.tokens_begin, prompt_.TokenCount()));
   work.boundaries = start_.missing;
   work.last_logits = ask_.return_logits && !logits_sent_;
   work.any_exactness = ask_.any_exactness;
@@ -174,6 +189,7 @@ void PrefillRun::HandleFinished(const FinishedEvent& finished) {
   outcome_.work.queue_s += finished.timings.queue_s;
   outcome_.work.compute_s += finished.timings.compute_s;
   outcome_.work.stall_s += finished.timings.stall_s;
+  outcome_.work.restore_s += finished.timings.restore_s;
   outcome_.work.tokens_computed += finished.timings.tokens_computed;
   outcome_.save_s = SecondsSince(computed_at_);
 }

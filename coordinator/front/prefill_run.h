@@ -69,6 +69,8 @@ class PrefillRun {
   absl::StatusOr<PrefillOutcome> Run();
 
  private:
+  absl::StatusOr<PrefillStart> LookUp(bool first);
+  bool IsWorkFor(const PrefillStart& start) const;
   absl::Status Submit();
   PrefillWork MakeWork() const;
   absl::Status Handle(PromptEvent& event);

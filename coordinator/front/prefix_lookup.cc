@@ -65,16 +65,16 @@ void AddReason(uint64_t boundary, const std::string& why, std::string* reason) {
 }
 
 // Like FindPrefix, but not deeper than `limit`, and the reason is only what the store says of
-// states that it passed over.
-absl::StatusOr<PrefixHit> FindVerified(StateStore& store, const KeyedPrompt& prompt,
-                                       uint64_t limit) {
+// states that it passed over. Without `verify` parts are not read: what is damaged shows later.
+absl::StatusOr<PrefixHit> FindWhole(StateStore& store, const KeyedPrompt& prompt, uint64_t limit,
+                                    bool verify) {
   PrefixHit hit;
   uint64_t first_boundary = 0;
   std::vector<StateId> probes = Probes(prompt, limit, &first_boundary);
   const bool nothing_asked = probes.empty();
   while (!probes.empty()) {
     absl::StatusOr<FindResult> result =
-        store.FindDeepest(prompt.tenant, probes, first_boundary, /*verify=*/true);
+        store.FindDeepest(prompt.tenant, probes, first_boundary, verify);
     if (!result.ok()) return result.status();
     if (!result->miss_reason.empty()) {
       absl::StrAppend(&hit.miss_reason, hit.miss_reason.empty() ? "" : "; ", result->miss_reason);
@@ -117,7 +117,7 @@ absl::Status FindStored(StateStore& store, const KeyedPrompt& prompt,
 
 // Chooses plan->start below the first wanted boundary that is not stored.
 absl::Status ChooseStart(StateStore& store, const KeyedPrompt& prompt,
-                         std::span<const uint64_t> wanted, PrefillStart* plan) {
+                         std::span<const uint64_t> wanted, bool verify, PrefillStart* plan) {
   uint64_t limit = FinalBoundary(prompt.TokenCount());
   // Verification of the state to start from may find it damaged: then it is missing too, and the
   // search goes on before it. Each round has less that is stored, so this ends.
@@ -127,7 +127,7 @@ absl::Status ChooseStart(StateStore& store, const KeyedPrompt& prompt,
       return !plan->stored.contains(boundary);
     });
     if (missing != wanted.end()) limit = std::min(limit, *missing - kBlockTokenCount);
-    absl::StatusOr<PrefixHit> hit = FindVerified(store, prompt, limit);
+    absl::StatusOr<PrefixHit> hit = FindWhole(store, prompt, limit, verify);
     if (!hit.ok()) return hit.status();
     if (plan->miss_reason.empty()) plan->miss_reason = hit->miss_reason;
     plan->start = std::move(hit->start);
@@ -164,7 +164,7 @@ absl::StatusOr<std::string> WhyNotDeeper(StateStore& store, const KeyedPrompt& p
 absl::StatusOr<PrefixHit> FindPrefix(StateStore& store, const KeyedPrompt& prompt,
                                      std::span<const ServedModel> others) {
   const uint64_t deepest = FinalBoundary(prompt.TokenCount());
-  absl::StatusOr<PrefixHit> hit = FindVerified(store, prompt, deepest);
+  absl::StatusOr<PrefixHit> hit = FindWhole(store, prompt, deepest, /*verify=*/true);
   if (!hit.ok()) return hit;
   if (hit->start.boundary == deepest) {
     hit->miss_reason.clear();
@@ -177,16 +177,18 @@ absl::StatusOr<PrefixHit> FindPrefix(StateStore& store, const KeyedPrompt& promp
 }
 
 absl::StatusOr<PrefillStart> PlanStart(StateStore& store, const KeyedPrompt& prompt,
-                                       std::span<const uint64_t> wanted, bool no_resume,
+                                       std::span<const uint64_t> wanted, const StartAsk& ask,
                                        std::span<const ServedModel> others) {
   PrefillStart plan;
-  if (no_resume) {
+  if (ask.no_resume) {
     plan.miss_reason = "no_resume was asked";
     plan.missing.assign(wanted.begin(), wanted.end());
     return plan;
   }
   if (absl::Status status = FindStored(store, prompt, wanted, &plan); !status.ok()) return status;
-  if (absl::Status status = ChooseStart(store, prompt, wanted, &plan); !status.ok()) return status;
+  if (absl::Status status = ChooseStart(store, prompt, wanted, ask.verify, &plan); !status.ok()) {
+    return status;
+  }
   for (uint64_t boundary : wanted) {
     if (!plan.stored.contains(boundary)) plan.missing.push_back(boundary);
   }

@@ -34,13 +34,19 @@ struct PrefillStart {
   std::map<uint64_t, Manifest> stored;  // wanted boundaries that need no computing
 };
 
+struct StartAsk {
+  // Everything is computed from the prompt's base, stored or not; only for whole prompts.
+  bool no_resume = false;
+  // Reads and verifies every part of the start. Without, whoever starts there must do it.
+  bool verify = true;
+};
+
 // wanted: boundaries that must be stored at the end, ascending, in (base, end of the chain].
 // Computing starts at the deepest stored state at or before FinalBoundary, or, when a wanted
 // boundary before that one is not stored, at the deepest stored state before the first such
-// boundary. no_resume: everything is computed from the prompt's base, stored or not; only for whole
-// prompts.
+// boundary.
 absl::StatusOr<PrefillStart> PlanStart(StateStore& store, const KeyedPrompt& prompt,
-                                       std::span<const uint64_t> wanted, bool no_resume,
+                                       std::span<const uint64_t> wanted, const StartAsk& ask,
                                        std::span<const ServedModel> others);
 
 }  // namespace deltafill::coordinator

@@ -35,7 +35,7 @@ void Scheduler::WaitForWorker(PromptState& prompt) {
 // the prompt no further too many times in a row.
 bool Scheduler::ChooseStart(PromptState& prompt) {
   PrefillState& prefill = *prompt.prefill;
-  const uint64_t size = prefill.work.tokens->size();
+  const uint64_t size = prefill.work.end();
   const uint64_t previous = prefill.start_boundary;
   const uint64_t needed = prefill.pending.empty() ? size : *prefill.pending.begin();
   prefill.start_boundary = prefill.work.start.boundary;

@@ -36,7 +36,7 @@ void Scheduler::OnBoundaryStored(WorkerNumber number, const AttemptRef& attempt,
                      (std::binary_search(requested.begin(), requested.end(), boundary) &&
                       prefill.pending.count(boundary) == 0);
   const bool usable = boundary % kBlockTokenCount == 0 && boundary > prefill.work.start.boundary &&
-                      (boundary < prefill.work.tokens->size() || prefill.pending.count(boundary));
+                      (boundary < prefill.work.end() || prefill.pending.count(boundary));
   if (again || !usable) return Release(stored.parts);
   if (!HasPieces(prefill, boundary)) {
     prefill.waiting[boundary] = stored;
@@ -71,8 +71,7 @@ void Scheduler::KeepRecovery(PrefillState& prefill, const StoredBoundary& stored
 // start from: recovery boundaries before it have had their time. So have those after it, but for
 // the deepest, which is where to start from once the missing ones are stored.
 void Scheduler::PruneRecovery(PrefillState& prefill) {
-  const uint64_t needed =
-      prefill.pending.empty() ? prefill.work.tokens->size() : *prefill.pending.begin();
+  const uint64_t needed = prefill.pending.empty() ? prefill.work.end() : *prefill.pending.begin();
   const auto after = prefill.kept.lower_bound(needed);
   const uint64_t best = after == prefill.kept.begin() ? 0 : std::prev(after)->first;
   const uint64_t deepest = prefill.kept.empty() ? 0 : prefill.kept.rbegin()->first;

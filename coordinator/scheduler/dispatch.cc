@@ -81,6 +81,7 @@ void Scheduler::GiveRange(PromptState& prompt) {
   order.range = range;
   order.span = prefill.spans[range];
   order.tokens = prefill.work.tokens;
+  order.tokens_begin = prefill.work.tokens_begin;
   order.tenant = prefill.work.tenant;
   if (range > 0) {
     order.source.kind = SourceOrder::Kind::kPeer;

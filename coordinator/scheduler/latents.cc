@@ -21,7 +21,7 @@ uint64_t LatentTokens(const PromptState& prompt) {
   if (!prompt.has_latents) return 0;
   uint64_t tokens = 0;
   if (prompt.prefill != nullptr) {
-    tokens = prompt.prefill->work.tokens->size();
+    tokens = prompt.prefill->work.end();
   } else if (prompt.single->decode != nullptr) {
     const DecodeWork& work = *prompt.single->decode;
     tokens = work.start.boundary + work.tokens.size() +
@@ -125,7 +125,7 @@ void Scheduler::OnLatentPieceStored(WorkerNumber number, const AttemptRef& attem
   if (found == prompts_.end() || found->second.prefill == nullptr) return Release({part});
   PrefillState& prefill = *found->second.prefill;
   const bool usable = prefill.has_latents && end % kLatentPieceTokens == 0 &&
-                      end > prefill.work.start.boundary && end <= prefill.work.tokens->size();
+                      end > prefill.work.start.boundary && end <= prefill.work.end();
   if (!usable || !prefill.pieces.emplace(end, part).second) return Release({part});
   TakeWaiting(attempt.prompt);
 }

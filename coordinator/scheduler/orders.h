@@ -67,7 +67,8 @@ struct RangeOrder {
   AttemptRef attempt;
   uint32_t range = 0;
   TokenRange span;
-  std::shared_ptr<const std::vector<uint32_t>> tokens;  // the whole prompt; span is a part of it
+  std::shared_ptr<const std::vector<uint32_t>> tokens;  // of the prompt; span is a part of them
+  uint64_t tokens_begin = 0;                            // where they begin
   SourceOrder source;
   bool hand_on = false;                   // the next range needs this one's end
   WorkerNumber next = 0;                  // who will run it, if hand_on

@@ -40,7 +40,8 @@ void Scheduler::OnRangeProgress(WorkerNumber number, const AttemptRef& attempt, 
   AddProgress(*prompt, range, layers_done);
 }
 
-void Scheduler::OnRangeDone(WorkerNumber number, const AttemptRef& attempt, uint32_t range) {
+void Scheduler::OnRangeDone(WorkerNumber number, const AttemptRef& attempt, uint32_t range,
+                            double restore_s) {
   const auto found = workers_.find(number);
   if (found == workers_.end()) return;
   WorkerState& worker = found->second;
@@ -56,6 +57,7 @@ void Scheduler::OnRangeDone(WorkerNumber number, const AttemptRef& attempt, uint
   worker.queue.erase(given);
   NoteFront(worker);
   prompt->last_done_s = clock_();
+  prompt->timings.restore_s += restore_s;
   prefill.ranges[range].done = true;
   ++prefill.ranges_done;
   AddProgress(*prompt, range, prefill.layers);

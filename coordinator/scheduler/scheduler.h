@@ -64,7 +64,9 @@ class Scheduler {
   // are of no use any more; the leases that came with them are released.
   void OnRangeProgress(WorkerNumber worker, const AttemptRef& attempt, uint32_t range,
                        uint32_t layers_done);
-  void OnRangeDone(WorkerNumber worker, const AttemptRef& attempt, uint32_t range);
+  // restore_s: how long the range waited for the stored state it started from.
+  void OnRangeDone(WorkerNumber worker, const AttemptRef& attempt, uint32_t range,
+                   double restore_s = 0.0);
   void OnBoundaryStored(WorkerNumber worker, const AttemptRef& attempt,
                         const StoredBoundary& stored, bool skipped);
   void OnLatentPieceStored(WorkerNumber worker, const AttemptRef& attempt, uint64_t end,

@@ -28,17 +28,21 @@ absl::Status CheckPrefill(const PrefillWork& work) {
     return absl::InvalidArgumentError("tokens: the prompt is empty");
   }
   if (absl::Status status = CheckStart(work.start); !status.ok()) return status;
-  const uint64_t size = work.tokens->size();
-  if (work.start.boundary >= size) {
+  const uint64_t end = work.end();
+  if (work.tokens_begin > work.start.boundary) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tokens_begin: ", work.tokens_begin, " is after start.boundary ", work.start.boundary));
+  }
+  if (work.start.boundary >= end) {
     return absl::InvalidArgumentError(absl::StrCat("start.boundary: ", work.start.boundary,
-                                                   " is not before the prompt's end at ", size));
+                                                   " is not before the prompt's end at ", end));
   }
   uint64_t previous = work.start.boundary;
   for (uint64_t boundary : work.boundaries) {
-    if (boundary % kBlockTokenCount != 0 || boundary <= previous || boundary > size) {
+    if (boundary % kBlockTokenCount != 0 || boundary <= previous || boundary > end) {
       return absl::InvalidArgumentError(absl::StrCat("boundaries: ", boundary,
                                                      " must be a multiple of 64, after ", previous,
-                                                     " and at most ", size));
+                                                     " and at most ", end));
     }
     previous = boundary;
   }

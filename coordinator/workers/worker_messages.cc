@@ -54,8 +54,8 @@ void Write(const RangeOrder& order, v1::WorkerCommand* command) {
   WriteAttempt(order.attempt, run->mutable_attempt());
   run->set_range(order.range);
   run->set_first_token(order.span.first_token);
-  WriteTokens(order.tokens->data() + order.span.first_token, order.span.token_count,
-              run->mutable_tokens());
+  WriteTokens(order.tokens->data() + (order.span.first_token - order.tokens_begin),
+              order.span.token_count, run->mutable_tokens());
   WriteSource(order.source, run->mutable_source());
   run->set_hand_on(order.hand_on);
   if (order.hand_on) {
@@ -275,7 +275,7 @@ absl::Status DeliverEvent(WorkerNumber worker, const v1::WorkerEvent& event, Sch
       return absl::OkStatus();
     case v1::WorkerEvent::kRangeDone:
       scheduler.OnRangeDone(worker, ReadAttempt(event.range_done().attempt()),
-                            event.range_done().range());
+                            event.range_done().range(), event.range_done().restore_s());
       return absl::OkStatus();
     case v1::WorkerEvent::kBoundaryStored:
       return DeliverStored(worker, event.boundary_stored(), scheduler);

@@ -41,6 +41,19 @@ TEST_F(FrontFailureTest, ADamagedPartIsAMissWithAReasonAndTheAnswerIsRight) {
   EXPECT_EQ(healed.logits, first.logits);
 }
 
+TEST_F(FrontFailureTest, DamageIsFoundWhereNobodyComputesFromTheState) {
+  v1::PrefillRequest request = PrefillOf(Tokens(400), {128});
+  request.set_return_logits(false);
+  const PrefillResult first = Prefill(request);
+  Damage(first.done.state());
+  const PrefillResult again = Prefill(request);
+  ASSERT_TRUE(again.status.ok()) << again.status.error_message();
+  EXPECT_EQ(again.accepted.cached_tokens(), 128u) << "nothing was read before";
+  EXPECT_EQ(again.done.cached_tokens(), 128u);
+  v1::StateDescription healed;
+  EXPECT_TRUE(Get(first.done.state(), "default", /*verify=*/true, &healed).ok());
+}
+
 TEST_F(FrontFailureTest, LookupSaysWhatIsDamaged) {
   const std::vector<uint32_t> tokens = Tokens(400);
   const PrefillResult first = Prefill(PrefillOf(tokens, {128}));

@@ -224,16 +224,16 @@ absl::Status FakeEngine::RunPrefill(const PrefillWork& work, PromptNumber number
   observer.OnPlanned(plan, 1);
   const std::span<const uint32_t> tokens(*work.tokens);
   uint64_t at = work.start.boundary;
-  while (at < tokens.size()) {
-    const uint64_t end = std::min<uint64_t>(tokens.size(), at + kBlockTokenCount);
-    while (hold && end == tokens.size() && !IsCancelled(number)) {
+  while (at < work.end()) {
+    const uint64_t end = std::min<uint64_t>(work.end(), at + kBlockTokenCount);
+    while (hold && end == work.end() && !IsCancelled(number)) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     if (IsCancelled(number)) return absl::CancelledError("cancelled");
     if (on_block) {
       if (absl::Status status = on_block(end); !status.ok()) return status;
     }
-    *state = HashTokens(*state, tokens.subspan(at, end - at));
+    *state = HashTokens(*state, tokens.subspan(at - work.tokens_begin, end - at));
     timings->tokens_computed += end - at;
     at = end;
     if (std::binary_search(work.boundaries.begin(), work.boundaries.end(), at)) {

@@ -21,6 +21,11 @@ TEST(SchedulerLatents, PromptsWaitForRoomAndAreRefusedOnlyIfItCanNeverSuffice) {
   const auto never = harness.Submit(harness.Prefill(3 * 4096 + 1));
   EXPECT_EQ(harness.submitted.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(harness.submitted.message().find("--latent-budget"), absl::string_view::npos);
+  PrefillWork resumed = harness.Prefill(1);  // whose tokens before the start nobody has
+  resumed.tokens_begin = resumed.start.boundary = 3 * 4096;
+  resumed.start.parts.resize(1);
+  harness.Submit(resumed);
+  EXPECT_EQ(harness.submitted.code(), absl::StatusCode::kResourceExhausted);
   const auto first = harness.Submit(harness.Prefill(4096));
   const auto second = harness.Submit(harness.Prefill(2 * 4096));
   EXPECT_EQ(harness.scheduler.PromptsRunning(), 2u);  // three pages

@@ -153,8 +153,8 @@ void CheckFinished(const Scenario& scenario, const Submitted& prompt) {
   }
   if (record.attempt == 1 && scenario.losses == 0) {
     EXPECT_TRUE(whole);
-    EXPECT_EQ(computed_end, prompt.work.tokens->size());
-    EXPECT_EQ(record.progress, prompt.work.tokens->size());
+    EXPECT_EQ(computed_end, prompt.work.end());
+    EXPECT_EQ(record.progress, prompt.work.end());
   }
   EXPECT_TRUE(whole || scenario.losses > 0);
 }

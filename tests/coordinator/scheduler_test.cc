@@ -37,6 +37,10 @@ TEST(Scheduler, RefusesWhatItCannotTake) {
   harness.Submit(harness.Prefill(0));
   EXPECT_THAT(std::string(harness.submitted.message()), HasSubstr("tokens"));
   bad = harness.Prefill(100);
+  bad.tokens_begin = 64;
+  harness.Submit(bad);
+  EXPECT_THAT(std::string(harness.submitted.message()), HasSubstr("tokens_begin"));
+  bad.tokens_begin = 0;
   bad.start.boundary = 128;
   bad.start.parts.resize(1);
   harness.Submit(bad);

@@ -77,7 +77,8 @@ PrefillWork SimulatedCluster::MakePrefill(uint64_t token_count, std::vector<uint
   work.fingerprint = Fingerprint();
   work.numerics = "simulated";
   work.tenant = "default";
-  work.tokens = std::make_shared<const std::vector<uint32_t>>(token_count, 1u);
+  work.tokens_begin = start_boundary;
+  work.tokens = std::make_shared<const std::vector<uint32_t>>(token_count - start_boundary, 1u);
   work.start.boundary = start_boundary;
   if (start_boundary > 0) {
     for (const PartId& part : PartsOf(start_boundary)) {

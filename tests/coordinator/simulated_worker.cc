@@ -44,7 +44,8 @@ void SimulatedCluster::CheckOrder(WorkerNumber number, const RangeOrder& order) 
   std::vector<RangeOrder>& earlier = given_[order.attempt];
   std::vector<WorkerNumber>& workers = given_to_[order.attempt];
   if (order.range != earlier.size()) Fault("ranges out of order");
-  if (order.tokens->size() < EndOf(order)) Fault("a range past the prompt's end");
+  if (order.tokens_begin + order.tokens->size() < EndOf(order))
+    Fault("a range past the prompt's end");
   if (order.range > 0) {
     const RangeOrder& before = earlier.back();
     if (order.span.first_token != EndOf(before)) Fault("a gap between ranges");
