@@ -8,6 +8,8 @@
 namespace deltafill::client {
 namespace {
 
+constexpr std::chrono::seconds kConnectMax{20};
+
 const char* CodeName(grpc::StatusCode code) {
   static constexpr const char* kNames[] = {"OK",
                                            "CANCELLED",
@@ -48,6 +50,15 @@ Connection::Connection(const ServerOptions& options) : options_(options) {
   arguments.SetMaxReceiveMessageSize(-1);
   channel_ = grpc::CreateCustomChannel(options.server, credentials, arguments);
   stub_ = v1::PrefillService::NewStub(channel_);
+}
+
+void Connection::Connect() const {
+  const auto deadline = std::chrono::system_clock::now() + kConnectMax;
+  grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
+  while ((state == GRPC_CHANNEL_IDLE || state == GRPC_CHANNEL_CONNECTING) &&
+         channel_->WaitForStateChange(state, deadline)) {
+    state = channel_->GetState(/*try_to_connect=*/true);
+  }
 }
 
 bool Connection::Prepare(grpc::ClientContext* context) const {

@@ -20,6 +20,10 @@ class Connection {
   // For stubs of the same server's other services.
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
 
+  // Waits until there is a connection, or none can be made: calls would do it, and say why. After
+  // Prepare, which checks what the connection needs.
+  void Connect() const;
+
   // Sets deadline, tenant and bearer token. False after saying why.
   bool Prepare(grpc::ClientContext* context) const;
 

@@ -22,9 +22,11 @@ Json ToJson(const v1::Usage& usage) {
 }
 
 Json ToJson(const v1::Timings& timings) {
-  return {{"lookup_s", timings.lookup_s()},   {"queue_s", timings.queue_s()},
-          {"prefill_s", timings.prefill_s()}, {"save_s", timings.save_s()},
-          {"stall_s", timings.stall_s()},     {"total_s", timings.total_s()}};
+  return {{"prompt_s", timings.prompt_s()},   {"lookup_s", timings.lookup_s()},
+          {"queue_s", timings.queue_s()},     {"prefill_s", timings.prefill_s()},
+          {"restore_s", timings.restore_s()}, {"logits_s", timings.logits_s()},
+          {"save_s", timings.save_s()},       {"stall_s", timings.stall_s()},
+          {"total_s", timings.total_s()}};
 }
 
 Json ToJson(const v1::StateDescription& state) {

@@ -7,14 +7,15 @@
 #include "client/messages.h"
 #include "client/progress_bar.h"
 #include "client/prompt_source.h"
+#include "client/prompt_upload.h"
 
 namespace deltafill::client {
 namespace {
 
-v1::PrefillRequest MakeRequest(const PrefillOptions& options, const PromptContent& prompt) {
+// Without the prompt.
+v1::PrefillRequest MakeRequest(const PrefillOptions& options) {
   v1::PrefillRequest request;
   request.set_model(options.model);
-  SetPrompt(prompt, request.mutable_prompt());
   request.mutable_checkpoint_at()->Add(options.checkpoint_at.begin(), options.checkpoint_at.end());
   request.set_checkpoint_every(options.checkpoint_every);
   request.set_no_resume(options.no_resume);
@@ -88,14 +89,19 @@ void PrintDone(const v1::PrefillDone& done, double elapsed_s) {
 int RunPrefill(const PrefillOptions& options) {
   const std::optional<PromptContent> prompt = ReadPromptOrSay(options.prompt, true);
   if (!prompt) return 2;
+  Connection connection(options.server);
+  grpc::ClientContext context;
+  if (!connection.Prepare(&context)) return 2;
+  connection.Connect();
+  // Of the request alone: programs that ask more than once keep their connection.
   const auto started = std::chrono::steady_clock::now();
   const auto elapsed_s = [started] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   };
-  Connection connection(options.server);
-  grpc::ClientContext context;
-  if (!connection.Prepare(&context)) return 2;
-  auto stream = connection.stub().Prefill(&context, MakeRequest(options, *prompt));
+  const auto stream = connection.stub().PrefillInPieces(&context);
+  SendInPieces(MakeRequest(options), *prompt,
+               [&](const v1::PrefillRequest& piece) { return stream->Write(piece); });
+  stream->WritesDone();
   v1::PrefillEvent event;
   v1::PrefillDone done;
   bool logits_written = true;

@@ -24,6 +24,7 @@ add_library(deltafill_front STATIC
   front/prefill_run.cc
   front/prefix_lookup.cc
   front/progress_rate.cc
+  front/prompt_intake.cc
   front/prompt_session.cc
   front/publish.cc
   front/request_check.cc

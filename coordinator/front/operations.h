@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "coordinator/front/prompt_intake.h"
 #include "coordinator/front/tenant_salts.h"
 #include "coordinator/front/tokenizer_shelf.h"
 #include "coordinator/prompt_engine.h"
@@ -54,6 +55,8 @@ using SendEvent = std::function<bool(const Event&)>;
 
 absl::Status Prefill(FrontContext& context, const Call& call, const v1::PrefillRequest& request,
                      const SendEvent<v1::PrefillEvent>& send);
+absl::Status PrefillInPieces(FrontContext& context, const Call& call, const ReceivePiece& receive,
+                             const SendEvent<v1::PrefillEvent>& send);
 absl::Status Lookup(FrontContext& context, const Call& call, const v1::LookupRequest& request,
                     v1::LookupResponse* response);
 absl::Status FetchState(FrontContext& context, const Call& call,

@@ -10,6 +10,7 @@
 #include "coordinator/front/operations.h"
 #include "coordinator/front/prefill_messages.h"
 #include "coordinator/front/prefill_run.h"
+#include "coordinator/front/prompt_intake.h"
 #include "coordinator/front/request_check.h"
 #include "proto/prefill.pb.h"
 
@@ -21,9 +22,9 @@ using Clock = std::chrono::steady_clock;
 // Turns what the run reports into the stream's events.
 class EventWriter final : public PrefillListener {
  public:
-  EventWriter(const KeyedPrompt& prompt, const SendEvent<v1::PrefillEvent>& send,
-              v1::PrefillDone* done)
-      : prompt_(prompt), send_(send), done_(done) {}
+  EventWriter(const KeyedPrompt& prompt, Clock::time_point start,
+              const SendEvent<v1::PrefillEvent>& send, v1::PrefillDone* done)
+      : prompt_(prompt), start_(start), send_(send), done_(done) {}
 
   absl::Status OnAccepted(uint64_t cached_tokens, const std::string& miss_reason,
                           const PlanSummary& plan) override {
@@ -53,7 +54,9 @@ class EventWriter final : public PrefillListener {
   absl::Status OnLogits(const std::string& values) override {
     v1::PrefillEvent event;
     event.mutable_logits()->set_values(values);
-    return Write(event);
+    absl::Status status = Write(event);
+    done_->mutable_timings()->set_logits_s(SecondsSince(start_));
+    return status;
   }
 
  private:
@@ -62,6 +65,7 @@ class EventWriter final : public PrefillListener {
   }
 
   const KeyedPrompt& prompt_;
+  const Clock::time_point start_;  // of the call
   const SendEvent<v1::PrefillEvent>& send_;
   v1::PrefillDone* const done_;
 };
@@ -87,32 +91,52 @@ void FillDone(const KeyedPrompt& prompt, const PrefillOutcome& outcome, double t
             [](const auto& a, const auto& b) { return a.boundary() < b.boundary(); });
 }
 
+absl::StatusOr<KeyedPrompt> ReadKeyed(FrontContext& context, const Call& call,
+                                      const v1::PrefillRequest& request,
+                                      const ReceivePiece& receive) {
+  absl::StatusOr<ServedModel> model = ChooseModel(context.engine.Models(), request.model());
+  if (!model.ok()) return model.status();
+  absl::StatusOr<TenantSalt> salt = context.salts.Get(call.tenant);
+  if (!salt.ok()) return salt.status();
+  return TakePrompt(request, receive,
+                    PromptIntake(call.tenant, *std::move(model), *salt, context.tokenizers,
+                                 request.prompt_tokens()));
+}
+
+absl::Status Run(FrontContext& context, const Call& call, const v1::PrefillRequest& request,
+                 const ReceivePiece& receive, const SendEvent<v1::PrefillEvent>& send) {
+  const auto start = Clock::now();
+  absl::StatusOr<KeyedPrompt> prompt = ReadKeyed(context, call, request, receive);
+  if (!prompt.ok()) return prompt.status();
+  absl::StatusOr<PrefillAsk> ask = ReadPrefillAsk(request, prompt->TokenCount());
+  if (!ask.ok()) return ask.status();
+  const double prompt_s = SecondsSince(start);
+  v1::PrefillEvent last;
+  EventWriter writer(*prompt, start, send, last.mutable_done());
+  absl::StatusOr<PrefillOutcome> outcome =
+      PrefillRun(context.store, context.engine, *prompt, *ask, writer, call.cancelled).Run();
+  if (!outcome.ok()) return outcome.status();
+  FillDone(*prompt, *outcome, SecondsSince(start), last.mutable_done());
+  last.mutable_done()->mutable_timings()->set_prompt_s(prompt_s);
+  return send(last) ? absl::OkStatus() : absl::CancelledError("the caller is gone");
+}
+
 }  // namespace
 
 absl::Status Prefill(FrontContext& context, const Call& call, const v1::PrefillRequest& request,
                      const SendEvent<v1::PrefillEvent>& send) {
-  const auto start = Clock::now();
   if (absl::Status status = CheckPrefillRequest(request); !status.ok()) return status;
-  absl::StatusOr<ServedModel> model = ChooseModel(context.engine.Models(), request.model());
-  if (!model.ok()) return model.status();
-  absl::StatusOr<std::vector<uint32_t>> tokens =
-      ReadPrompt(request.prompt(), *model, context.tokenizers);
-  if (!tokens.ok()) return tokens.status();
-  if (absl::Status status = CheckPositions(tokens->size(), 0, *model); !status.ok()) return status;
-  absl::StatusOr<PrefillAsk> ask = ReadPrefillAsk(request, tokens->size());
-  if (!ask.ok()) return ask.status();
-  absl::StatusOr<TenantSalt> salt = context.salts.Get(call.tenant);
-  if (!salt.ok()) return salt.status();
+  const auto no_more = [](v1::PrefillRequest*) { return false; };
+  return Run(context, call, request, no_more, send);
+}
 
-  const KeyedPrompt prompt =
-      KeyWholePrompt(call.tenant, *std::move(model), *salt, *std::move(tokens));
-  v1::PrefillEvent last;
-  EventWriter writer(prompt, send, last.mutable_done());
-  absl::StatusOr<PrefillOutcome> outcome =
-      PrefillRun(context.store, context.engine, prompt, *ask, writer, call.cancelled).Run();
-  if (!outcome.ok()) return outcome.status();
-  FillDone(prompt, *outcome, SecondsSince(start), last.mutable_done());
-  return send(last) ? absl::OkStatus() : absl::CancelledError("the caller is gone");
+absl::Status PrefillInPieces(FrontContext& context, const Call& call, const ReceivePiece& receive,
+                             const SendEvent<v1::PrefillEvent>& send) {
+  v1::PrefillRequest first;
+  if (!receive(&first)) return absl::InvalidArgumentError("prompt: no request came");
+  absl::Status status = CheckPrefillRequest(first, /*in_pieces=*/true);
+  if (!status.ok()) return status;
+  return Run(context, call, first, receive, send);
 }
 
 }  // namespace deltafill::coordinator

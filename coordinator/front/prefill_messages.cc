@@ -33,6 +33,7 @@ void FillTimings(const PrefillOutcome& outcome, double total_s, v1::Timings* tim
   timings->set_prefill_s(outcome.work.compute_s);
   timings->set_save_s(outcome.save_s);
   timings->set_stall_s(outcome.work.stall_s);
+  timings->set_restore_s(outcome.work.restore_s);
   timings->set_total_s(total_s);
 }
 

@@ -1,5 +1,6 @@
 #include "coordinator/front/request_check.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -47,7 +48,7 @@ absl::Status CheckSampling(const v1::Sampling& sampling) {
 
 }  // namespace
 
-absl::Status CheckPrefillRequest(const v1::PrefillRequest& request) {
+absl::Status CheckPrefillRequest(const v1::PrefillRequest& request, bool in_pieces) {
   if (absl::Status status = CheckModelName(request.model()); !status.ok()) return status;
   if (!v1::Exactness_IsValid(request.exactness())) {
     return absl::InvalidArgumentError(
@@ -57,7 +58,21 @@ absl::Status CheckPrefillRequest(const v1::PrefillRequest& request) {
     return absl::InvalidArgumentError(
         absl::StrCat("schedule: ", static_cast<int>(request.schedule()), " is not known"));
   }
-  return CheckPromptSize(request.prompt(), /*may_be_empty=*/false);
+  if (request.prompt_tokens() > kPromptTokensMax) {
+    return absl::InvalidArgumentError(absl::StrCat("prompt_tokens: ", request.prompt_tokens(),
+                                                   " tokens; at most ", kPromptTokensMax));
+  }
+  return CheckPromptSize(request.prompt(), /*may_be_empty=*/in_pieces);
+}
+
+absl::Status CheckPiece(const v1::PrefillRequest& piece) {
+  if (!piece.model().empty() || piece.checkpoint_at_size() > 0 || piece.checkpoint_every() != 0 ||
+      piece.no_resume() || piece.return_logits() || piece.exactness() != 0 ||
+      piece.schedule() != 0 || piece.prompt_tokens() != 0) {
+    return absl::InvalidArgumentError(
+        "prompt: requests after the first have nothing but a prompt that goes on");
+  }
+  return CheckPromptSize(piece.prompt(), /*may_be_empty=*/true);
 }
 
 absl::Status CheckLookupRequest(const v1::LookupRequest& request) {
@@ -135,10 +150,14 @@ absl::StatusOr<std::vector<uint32_t>> ReadPrompt(const v1::Prompt& prompt, const
 }
 
 absl::Status CheckTokens(std::span<const uint32_t> tokens, const ServedModel& model,
-                         const char* field) {
+                         const char* field, uint64_t first) {
+  // One comparison at the end, for most prompts are right.
+  uint32_t largest = 0;
+  for (uint32_t token : tokens) largest = std::max(largest, token);
+  if (tokens.empty() || largest < model.vocabulary) return absl::OkStatus();
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < model.vocabulary) continue;
-    return absl::InvalidArgumentError(absl::StrCat(field, "[", i, "]: ", tokens[i],
+    return absl::InvalidArgumentError(absl::StrCat(field, "[", first + i, "]: ", tokens[i],
                                                    " is not below the model's vocabulary size ",
                                                    model.vocabulary));
   }

@@ -25,7 +25,9 @@ class Prompt;
 namespace deltafill::coordinator {
 
 // Fields that can be judged without knowing the model.
-absl::Status CheckPrefillRequest(const v1::PrefillRequest& request);
+absl::Status CheckPrefillRequest(const v1::PrefillRequest& request, bool in_pieces = false);
+// Of a prompt in pieces, all but the first.
+absl::Status CheckPiece(const v1::PrefillRequest& piece);
 absl::Status CheckLookupRequest(const v1::LookupRequest& request);
 absl::Status CheckDecodeRequest(const v1::DecodeRequest& request);
 absl::Status CheckFetchStateRequest(const v1::FetchStateRequest& request);
@@ -36,9 +38,9 @@ absl::Status CheckListStatesRequest(const v1::ListStatesRequest& request);
 absl::StatusOr<std::vector<uint32_t>> ReadPrompt(const v1::Prompt& prompt, const ServedModel& model,
                                                  TokenizerShelf& tokenizers);
 
-// All below the model's vocabulary size; `field` names them.
+// All below the model's vocabulary size; `field` names them, the first is its element `first`.
 absl::Status CheckTokens(std::span<const uint32_t> tokens, const ServedModel& model,
-                         const char* field);
+                         const char* field, uint64_t first = 0);
 
 // A prompt of that many tokens, and `generated` after it, within the model's positions.
 absl::Status CheckPositions(uint64_t tokens, uint64_t generated, const ServedModel& model);

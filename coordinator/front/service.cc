@@ -18,6 +18,17 @@ class PrefillServiceImpl final : public v1::PrefillService::Service {
     });
   }
 
+  grpc::Status PrefillInPieces(
+      grpc::ServerContext* server_context,
+      grpc::ServerReaderWriter<v1::PrefillEvent, v1::PrefillRequest>* stream) override {
+    return runner_.Run(server_context, [&](const Call& call) {
+      return coordinator::PrefillInPieces(
+          runner_.context(), call,
+          [stream](v1::PrefillRequest* piece) { return stream->Read(piece); },
+          [stream](const v1::PrefillEvent& event) { return stream->Write(event); });
+    });
+  }
+
   grpc::Status Lookup(grpc::ServerContext* server_context, const v1::LookupRequest* request,
                       v1::LookupResponse* response) override {
     return runner_.Run(server_context, [&](const Call& call) {

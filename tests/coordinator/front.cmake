@@ -10,6 +10,8 @@ deltafill_test(coordinator_front_request_test SOURCES front_request_test.cc
   LIBS coordinator_front_fixture LABELS core)
 deltafill_test(coordinator_front_prefill_test SOURCES front_prefill_test.cc
   LIBS coordinator_front_fixture LABELS core concurrency)
+deltafill_test(coordinator_front_pieces_test SOURCES front_pieces_test.cc
+  LIBS coordinator_front_fixture LABELS core concurrency)
 deltafill_test(coordinator_front_failure_test SOURCES front_failure_test.cc
   LIBS coordinator_front_fixture LABELS core concurrency)
 deltafill_test(coordinator_front_server_test SOURCES front_server_test.cc

@@ -54,12 +54,13 @@ std::unique_ptr<grpc::ClientContext> FrontTest::By(const std::string& tenant) {
   return context;
 }
 
-PrefillResult FrontTest::Prefill(const v1::PrefillRequest& request, const std::string& tenant) {
+namespace {
+
+template <typename Stream>
+PrefillResult ReadEvents(Stream& stream) {
   PrefillResult result;
-  const auto context = By(tenant);
-  const auto stream = stub_->Prefill(context.get(), request);
   v1::PrefillEvent event;
-  while (stream->Read(&event)) {
+  while (stream.Read(&event)) {
     if (event.has_accepted()) result.accepted = event.accepted();
     if (event.has_progress()) result.progress.push_back(event.progress());
     if (event.has_checkpoint()) result.checkpoints.push_back(event.checkpoint());
@@ -67,8 +68,26 @@ PrefillResult FrontTest::Prefill(const v1::PrefillRequest& request, const std::s
     if (event.has_done()) result.done = event.done();
     result.order.push_back(" apcld"[event.event_case()]);
   }
-  result.status = stream->Finish();
+  result.status = stream.Finish();
   return result;
+}
+
+}  // namespace
+
+PrefillResult FrontTest::Prefill(const v1::PrefillRequest& request, const std::string& tenant) {
+  const auto context = By(tenant);
+  return ReadEvents(*stub_->Prefill(context.get(), request));
+}
+
+PrefillResult FrontTest::PrefillInPieces(const std::vector<v1::PrefillRequest>& pieces,
+                                         const std::string& tenant) {
+  const auto context = By(tenant);
+  const auto stream = stub_->PrefillInPieces(context.get());
+  for (const v1::PrefillRequest& piece : pieces) {
+    if (!stream->Write(piece)) break;
+  }
+  stream->WritesDone();
+  return ReadEvents(*stream);
 }
 
 DecodeResult FrontTest::Decode(const v1::DecodeRequest& request, const std::string& tenant) {

@@ -56,6 +56,8 @@ class FrontTest : public ::testing::Test {
   // The context of a call by that tenant.
   static std::unique_ptr<grpc::ClientContext> By(const std::string& tenant);
   PrefillResult Prefill(const v1::PrefillRequest& request, const std::string& tenant = "default");
+  PrefillResult PrefillInPieces(const std::vector<v1::PrefillRequest>& pieces,
+                                const std::string& tenant = "default");
   DecodeResult Decode(const v1::DecodeRequest& request, const std::string& tenant = "default");
   FetchResult Fetch(const v1::FetchStateRequest& request, const std::string& tenant = "default");
   v1::LookupResponse Lookup(const std::vector<uint32_t>& tokens,
