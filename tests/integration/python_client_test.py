@@ -3,6 +3,7 @@ import time
 import unittest
 
 import deltafill
+import numpy
 
 import service
 
@@ -24,6 +25,12 @@ class PythonClient(service.ServiceTest):
         self.assertEqual([point.boundary for point in result.done.checkpoints], [256, 640])
         self.assertEqual(result.logits.tobytes(), again["logits"])
         self.assertEqual(self.client.lookup(tokens).boundary, 960)
+        self.assertEqual(self.client.lookup(numpy.array(tokens, dtype="<u2")).boundary, 960)
+        self.assertEqual(self.client.lookup(iter(tokens)).boundary, 960)
+        with self.assertRaises(ValueError):
+            self.client.lookup([1, -1])
+        with self.assertRaises(TypeError):
+            self.client.lookup([1.5])
 
     def test_state_as_arrays(self):
         handle = self.client.prefill(service.some_tokens(500)).done.state

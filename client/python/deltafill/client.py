@@ -37,7 +37,29 @@ def _prompt(prompt):
         return messages.Prompt(text=prompt.encode())
     if isinstance(prompt, (bytes, bytearray)):
         return messages.Prompt(text=bytes(prompt))
-    return messages.Prompt(tokens=messages.Tokens(ids=prompt))
+    return messages.Prompt(tokens=_tokens(prompt))
+
+
+def _tokens(ids):
+    """Tokens, without a Python integer for each of a million ids."""
+    array = numpy.asarray(ids if hasattr(ids, "__len__") else list(ids))
+    if array.size == 0:
+        return messages.Tokens()
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise TypeError("token ids must be a sequence of integers")
+    if array.min() < 0 or array.max() >= 1 << 32:
+        raise ValueError("token ids must be in 0 to 2**32 - 1")
+    # As the message is written: field 1, its bytes, and the ids at four bytes each.
+    data = array.astype("<u4").tobytes()
+    return messages.Tokens.FromString(b"\x0a" + _varint(len(data)) + data)
+
+
+def _varint(number):
+    written = bytearray()
+    while number >= 0x80:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes(written + bytes([number]))
 
 
 class Client:
