@@ -10,6 +10,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "integra
 import service  # noqa: E402
 
 MORE = 1000
+RESUMES = 5
 DECODED = (64, 576)
 # Decodings; of hybrids each holds the latents of all tokens, in the worker's --latent-budget.
 AT_ONCE = int(os.environ.get("DELTAFILL_AT_ONCE", "16"))
@@ -73,6 +75,27 @@ def decode_rate_at_once(client, state):
     return AT_ONCE * DECODED[1] / (time.monotonic() - started)
 
 
+def resume(client, prefix):
+    """The prefix and MORE tokens, other ones each time."""
+    results = []
+    for number in range(RESUMES):
+        more = service.some_tokens(MORE, seed=1000 + number, vocabulary=max(prefix) + 1)
+        results.append(client.prefill(prefix + more, logits=True))
+        print(f"resumed: {json.dumps(results[-1]['timings'])}", file=sys.stderr)
+    return results
+
+
+def split(resumes):
+    """Medians in milliseconds: all, and what the service says of it."""
+
+    def median(value):
+        return f"{statistics.median(map(value, resumes)) * 1000:.1f}"
+
+    timings = [lambda r, name=name: r["timings"][name]
+               for name in ("prompt_s", "lookup_s", "prefill_s", "restore_s")]
+    return " | ".join(map(median, [lambda r: r["logits_s"], *timings]))
+
+
 def measure(folder, model, tokens, workers, range_tokens):
     memory = DeviceMemory()
     started = time.monotonic()
@@ -81,8 +104,8 @@ def measure(folder, model, tokens, workers, range_tokens):
         start_s = time.monotonic() - started
         client.prefill(tokens[:4 * range_tokens], "--no-resume", "--tenant", "warm")
         cold = client.prefill(tokens[:-MORE], logits=True)
-        resumed = client.prefill(tokens, logits=True)
-        print(f"resumed: {json.dumps(resumed['timings'])}", file=sys.stderr)
+        resumes = resume(client, tokens[:-MORE])
+        resumed = resumes[0]
         kinds = service.bytes_by_kind(client.call("state", "show", cold["state"])["parts"])
         print(f"state of {cold['tokens']:,} tokens: {json.dumps(kinds)} bytes", file=sys.stderr)
         alone = decode_rate(client, resumed["state"])
@@ -94,8 +117,8 @@ def measure(folder, model, tokens, workers, range_tokens):
     return (f"| {workers} | {range_tokens:,} | {start_s:.1f} | {cold['elapsed_s']:.3f} "
             f"| {cold['logits_s']:.3f} | {cold['tokens'] / prefill_s:,.0f} "
             f"| {resumed['cached_tokens']:,} | {resumed['logits_s']:.3f} "
-            f"| {cold['logits_s'] / resumed['logits_s']:.0f} | {alone:,.0f} | {together:,.0f} "
-            f"| {memory.stop()} |")
+            f"| {cold['logits_s'] / resumed['logits_s']:.0f} | {split(resumes)} "
+            f"| {alone:,.0f} | {together:,.0f} | {memory.stop()} |")
 
 
 def main():
@@ -107,8 +130,9 @@ def main():
         print(f"{preset}, {count:,} tokens cold and {MORE:,} more resumed; seconds as the client sees "
               f"them; decoding from the state of all of them, greedy, and {AT_ONCE} at once\n")
         print("| workers | range | start s | cold s | cold logits s | cold tokens/s | cached "
-              "| resumed logits s | faster | decode tokens/s | at once tokens/s | peak GiB |")
-        print("|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
+              f"| resumed logits s | faster | median of {RESUMES}, ms | prompt | lookup | computing "
+              "| waiting for the state | decode tokens/s | at once tokens/s | peak GiB |")
+        print("|" + "---|" * 17, flush=True)
         for number, case in enumerate(sys.argv[3:]):
             workers, range_tokens = map(int, case.split("x"))
             print(measure(f"{folder}/{number}", model, tokens, workers, range_tokens), flush=True)
