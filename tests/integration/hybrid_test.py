@@ -109,7 +109,7 @@ class Hybrid(service.ServiceTest):
                 decoded = threads.submit(client.decode, "--max-tokens", 5, "--ignore-eos", tokens=prompts[0][:100])
                 self.assertEqual([run.result()["logits"] for run in runs], expected)
                 self.assertEqual(len(decoded.result()["tokens"]), 5)
-            self.assert_fails("RESOURCE_EXHAUSTED", "--latent-budget", client.prefill, service.some_tokens(9000))
+            self.assert_fails("RESOURCE_EXHAUSTED", "--latent-budget", client.prefill, service.some_tokens(50000))
 
     def lose_a_worker(self, length):
         """Kills a worker that has ranges; the prompt's result, and what it should be."""
