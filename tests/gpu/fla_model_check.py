@@ -214,6 +214,7 @@ def check(name, sizes, folder):
 
 def main():
     names = sys.argv[1:] or list(CASES)
+    torch.set_num_threads(min(4, torch.get_num_threads()))  # the reference's operators are small
     take_first_choices()
     import fla
     print(f"fla {fla.__version__}, torch {torch.__version__}, {torch.cuda.get_device_name()}; deltafill on "
