@@ -1,20 +1,16 @@
 // A whole service in one process whose workers have a fake device each: what callers see when one
 // of them fails for good.
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <mutex>
 #include <thread>
 
-#include "coordinator/front/front_server.h"
-#include "coordinator/workers/scheduling_service.h"
-#include "tests/coordinator/front_fixture.h"
+#include "tests/client/service_fixture.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/fake_device.h"
 #include "tests/testing/fake_model.h"
-#include "worker/runtime/worker.h"
 
 namespace deltafill::coordinator {
 namespace {
@@ -26,7 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr char kWhy[] = "an illegal memory access was encountered";
 
-class CardFailureTest : public FrontTest {
+class CardFailureTest : public ServiceTest {
  protected:
   void SetUp() override {
     store_ = *EngineStore::Open(NewMemoryEngine(), {});
@@ -38,25 +34,7 @@ class CardFailureTest : public FrontTest {
       const std::lock_guard lock(mutex_);
       log_ += line + "\n";
     };
-    scheduling_ = *StartScheduling(scheduling, store_.get());
-    grpc::ServerBuilder builder;
-    builder.SetMaxReceiveMessageSize(kWorkerMessageBytesMax);
-    builder.RegisterService(scheduling_->worker_service());
-    internal_ = builder.BuildAndStart();
-    server_ = *StartFrontServer({"127.0.0.1:0", nullptr}, *store_, *scheduling_->engine());
-    stub_ = v1::PrefillService::NewStub(
-        grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
-  }
-
-  void TearDown() override {
-    server_->Stop(std::chrono::seconds(5));
-    scheduling_->Stop();
-    workers_.clear();
-    internal_->Shutdown(std::chrono::system_clock::now());
-    server_.reset();
-    internal_.reset();
-    scheduling_.reset();
-    store_.reset();
+    StartService(scheduling);
   }
 
   // Each with a card of its own.
@@ -69,30 +47,15 @@ class CardFailureTest : public FrontTest {
         if (slow_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       };
       models_.push_back(std::make_shared<Toy>(options));
-      grpc::ChannelArguments arguments;
-      arguments.SetMaxReceiveMessageSize(kWorkerMessageBytesMax);
       worker::WorkerSetup setup;
-      setup.name = "worker-" + std::to_string(i);
-      setup.served = {models_.back(), "toy", {}};
-      setup.store = store_.get();
-      setup.coordinator = internal_->InProcessChannel(arguments);
       // In process, but for the copies: no card reads the memory of another fake one.
       setup.exchange_listen = "127.0.0.1:0";
-      setup.range_tokens_max = 1024;
-      setup.costs = worker::CostConstants{0.0, 1e-5, 0.0, 0.5, 0.0};
-      workers_.push_back(*worker::Worker::Start(std::move(setup)));
-      while (!workers_.back()->attached()) std::this_thread::yield();
+      AddWorker(static_cast<int>(i), models_.back(), std::move(setup));
     }
   }
 
-  static v1::PrefillRequest Whole(const std::vector<uint32_t>& tokens) {
-    v1::PrefillRequest request = PrefillOf(tokens, {});
-    request.set_schedule(v1::SCHEDULE_WAVEFRONT);
-    return request;
-  }
   std::string LogitBytes(const std::vector<uint32_t>& tokens) const {
-    const std::vector<float> logits = models_[0]->Run(tokens).logits;
-    return {reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float)};
+    return BytesOf(models_[0]->Run(tokens).logits);
   }
   std::string log() {
     const std::lock_guard lock(mutex_);
@@ -101,9 +64,6 @@ class CardFailureTest : public FrontTest {
 
   std::vector<std::shared_ptr<Toy>> models_;
   std::atomic<bool> slow_{false};
-  std::unique_ptr<SchedulingService> scheduling_;
-  std::unique_ptr<grpc::Server> internal_;
-  std::vector<std::unique_ptr<worker::Worker>> workers_;
   std::mutex mutex_;
   std::string log_;  // guarded by mutex_
 };

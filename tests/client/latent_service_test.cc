@@ -1,21 +1,17 @@
 // A whole service in one process over a toy hybrid: front, scheduler, workers, store. What callers
 // see of latents: exact states, shared pieces, shorter hits when a part is missing.
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstring>
 #include <thread>
 
-#include "coordinator/front/front_server.h"
 #include "coordinator/front/handle.h"
-#include "coordinator/workers/scheduling_service.h"
-#include "tests/coordinator/front_fixture.h"
+#include "tests/client/service_fixture.h"
 #include "tests/statestore/store_fixture.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/fake_model.h"
-#include "worker/runtime/worker.h"
 
 namespace deltafill::coordinator {
 namespace {
@@ -26,7 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kPiece = kLatentPieceTokens;
 
-class LatentServiceTest : public FrontTest {
+class LatentServiceTest : public ServiceTest {
  protected:
   void SetUp() override { Start({}); }
 
@@ -50,54 +46,20 @@ class LatentServiceTest : public FrontTest {
     scheduling.scheduler = scheduler;
     scheduling.scheduler.plan.range_tokens = 448;
     scheduling.log = [](const std::string&) {};
-    scheduling_ = *StartScheduling(scheduling, store_.get());
-    grpc::ServerBuilder builder;
-    builder.SetMaxReceiveMessageSize(kWorkerMessageBytesMax);
-    builder.RegisterService(scheduling_->worker_service());
-    internal_ = builder.BuildAndStart();
-    server_ = *StartFrontServer({"127.0.0.1:0", nullptr}, *store_, *scheduling_->engine());
-    stub_ = v1::PrefillService::NewStub(
-        grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
-  }
-
-  void TearDown() override {
-    server_->Stop(std::chrono::seconds(5));
-    scheduling_->Stop();
-    workers_.clear();
-    internal_->Shutdown(std::chrono::system_clock::now());
-    server_.reset();
-    internal_.reset();
-    scheduling_.reset();
-    store_.reset();
+    StartService(scheduling);
   }
 
   void AddWorkers(size_t count, size_t latent_bytes_max = size_t{1} << 30) {
     for (size_t i = 0; i < count; ++i) {
-      grpc::ChannelArguments arguments;
-      arguments.SetMaxReceiveMessageSize(kWorkerMessageBytesMax);
       worker::WorkerSetup setup;
-      setup.name = "worker-" + std::to_string(++worker_last_);
-      setup.served = {toy_, "toy", {}};
-      setup.store = store_.get();
-      setup.coordinator = internal_->InProcessChannel(arguments);
       setup.registry = registry_;
-      setup.range_tokens_max = 1024;
       setup.latent_bytes_max = latent_bytes_max;
-      setup.costs = worker::CostConstants{0.0, 1e-5, 0.0, 0.5, 0.0};
-      workers_.push_back(*worker::Worker::Start(std::move(setup)));
-      while (!workers_.back()->attached()) std::this_thread::yield();
+      AddWorker(++worker_last_, toy_, std::move(setup));
     }
   }
 
-  static v1::PrefillRequest Whole(const std::vector<uint32_t>& tokens,
-                                  std::vector<uint64_t> checkpoint_at = {}) {
-    v1::PrefillRequest request = PrefillOf(tokens, std::move(checkpoint_at));
-    request.set_schedule(v1::SCHEDULE_WAVEFRONT);
-    return request;
-  }
   std::string LogitBytes(const std::vector<uint32_t>& tokens) const {
-    const std::vector<float> logits = toy_->Run(tokens).logits;
-    return {reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float)};
+    return BytesOf(toy_->Run(tokens).logits);
   }
   static std::string LatentBytes(const std::vector<float>& latents, size_t tokens) {
     return {reinterpret_cast<const char*>(latents.data()),
@@ -119,10 +81,7 @@ class LatentServiceTest : public FrontTest {
       std::make_shared<deltafill::testing::FakeClock>();
   std::shared_ptr<Toy> toy_;
   std::atomic<bool> slow_{false};
-  std::unique_ptr<SchedulingService> scheduling_;
-  std::unique_ptr<grpc::Server> internal_;
   std::shared_ptr<worker::MailboxRegistry> registry_ = std::make_shared<worker::MailboxRegistry>();
-  std::vector<std::unique_ptr<worker::Worker>> workers_;
   int worker_last_ = 0;
 };
 

@@ -17,8 +17,10 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "integration"))
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS / "integration"), str(TESTS / "worker")]
 import service  # noqa: E402
+from fla_values import fill, norm  # noqa: E402
 
 # Relative root mean square errors that bf16 activations explain through four layers.
 ERROR_MAX = 0.04
@@ -45,31 +47,6 @@ def take_first_choices():
         make(self, fn, arg_names, configs[:1] if configs else configs, *rest, **named)
 
     autotuner.Autotuner.__init__ = make_with_one
-
-
-def fill(model, generator):
-    """Values of a trained model's size that bf16 holds."""
-    for name, tensor in model.named_parameters():
-        noise = torch.randn(tensor.shape, generator=generator)
-        if "norm" in name:
-            value = 1.0 + 0.2 * noise
-        elif name.endswith("A_log"):
-            value = torch.log(1.0 + 15.0 * torch.rand(tensor.shape, generator=generator))
-            value = value * (0.2 if model.config.lower_bound is not None else 1.0)
-        elif name.endswith("dt_bias"):
-            value = noise - 3.0
-        elif name.endswith("bias") or "conv1d" in name:
-            value = 0.5 * noise
-        elif "embeddings" in name:
-            value = noise
-        else:
-            value = noise * tensor.shape[-1] ** -0.5
-        with torch.no_grad():
-            tensor.copy_(value.to(torch.bfloat16))
-
-
-def norm(x, weight, eps):
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
 
 
 def delta_rule(q, k, v, log_decay, beta, captures):
@@ -191,7 +168,7 @@ def check(name, sizes, folder):
     from fla.models import KDAConfig, KDAForCausalLM
     generator = torch.Generator().manual_seed(90 + list(CASES).index(name))
     model = KDAForCausalLM(KDAConfig(**sizes))
-    fill(model, generator)
+    fill(model, generator, 0.2)
     model = model.to(torch.bfloat16).eval()
     model._tied_weights_keys = None  # nothing is tied, and transformers 5 cannot read fla 0.5's list
     model.save_pretrained(folder / "model")

@@ -88,6 +88,16 @@ struct SavedAnswer {
   BoundaryStored saved;
 };
 
+// From nothing to the last token, whose logits are wanted.
+inline RangeCommand LastRange(AttemptKey attempt, std::vector<uint32_t> tokens) {
+  RangeCommand command;
+  command.attempt = attempt;
+  command.tokens = std::move(tokens);
+  command.last_logits = true;
+  command.tenant = "tenant";
+  return command;
+}
+
 // From nothing, the state kept.
 inline DecodeCommand SavingDecode(const std::vector<uint32_t>& prompt, uint32_t max_tokens) {
   DecodeCommand decode;

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from fla.models.kda import KDAConfig, KDAForCausalLM
 from fla.ops.kda.gate import naive_kda_gate, naive_kda_lowerbound_gate
 from fla.ops.kda.naive import naive_recurrent_kda
+from fla_values import fill, norm
 from safetensors.torch import load_file, save_file
 
 CASES = [
@@ -31,30 +32,6 @@ CASES = [
                     num_hidden_layers=2, intermediate_size=51, safe_gate=True, lower_bound=-4.0,
                     tie_word_embeddings=False, norm_eps=1e-5)),
 ]
-
-
-def fill(model, generator):
-    for name, tensor in model.named_parameters():
-        noise = torch.randn(tensor.shape, generator=generator)
-        if "norm" in name:
-            value = 1.0 + 0.3 * noise
-        elif name.endswith("A_log"):
-            value = torch.log(1.0 + 15.0 * torch.rand(tensor.shape, generator=generator))
-            value = value * (0.2 if model.config.lower_bound is not None else 1.0)
-        elif name.endswith("dt_bias"):
-            value = noise - 3.0
-        elif name.endswith("bias") or "conv1d" in name:
-            value = 0.5 * noise
-        elif "embeddings" in name:
-            value = noise
-        else:
-            value = noise * tensor.shape[-1] ** -0.5
-        with torch.no_grad():
-            tensor.copy_(value.to(torch.bfloat16).float())
-
-
-def norm(x, weight, eps):
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
 
 
 def mixer(x, get, config, kept):
@@ -107,7 +84,7 @@ def make_case(case, root):
     generator = torch.Generator().manual_seed(80 + CASES.index(case))
     config = KDAConfig(vocab_size=case["vocab_size"], **case["sizes"])
     model = KDAForCausalLM(config)
-    fill(model, generator)
+    fill(model, generator, 0.3)
     directory = root / case["name"]
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as saved:

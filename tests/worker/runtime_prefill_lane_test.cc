@@ -17,6 +17,7 @@ using std::chrono::milliseconds;
 using test::FakeModel;
 using test::FakeModelOptions;
 using test::LaneBench;
+using test::LastRange;
 using test::RandomTokens;
 
 class PrefillLaneTest : public testing::Test {
@@ -29,15 +30,6 @@ class PrefillLaneTest : public testing::Test {
     workers_.push_back(std::make_unique<LaneBench>(&model_, &store_, registry_, number));
     workers_.back()->MakePrefill(options);
     return *workers_.back();
-  }
-
-  RangeCommand Range(AttemptKey attempt, std::vector<uint32_t> tokens) {
-    RangeCommand command;
-    command.attempt = attempt;
-    command.tokens = std::move(tokens);
-    command.last_logits = true;
-    command.tenant = "tenant";
-    return command;
   }
 
   void RunWavefront(AttemptKey attempt, const std::vector<uint32_t>& tokens, size_t range_tokens,
@@ -106,13 +98,13 @@ TEST_F(PrefillLaneTest, AnyNumberOfWorkersAndRangeLengthGivesTheSameStates) {
 TEST_F(PrefillLaneTest, ResumesFromAStoredState) {
   LaneBench& worker = AddWorker();
   const std::vector<uint32_t> tokens = RandomTokens(2, 300, 97);
-  RangeCommand first = Range({1, 1}, {tokens.begin(), tokens.begin() + 128});
+  RangeCommand first = LastRange({1, 1}, {tokens.begin(), tokens.begin() + 128});
   first.boundaries = {{64, false}, {128, false}};
   worker.prefill->Run(first);
   ASSERT_TRUE(worker.sink.WaitFor<BoundaryStored>(2));
   const std::vector<BoundaryStored> stored = worker.sink.Of<BoundaryStored>();
   for (size_t i = 0; i < 2; ++i) {
-    RangeCommand rest = Range({2 + i, 1}, {tokens.begin() + stored[i].boundary, tokens.end()});
+    RangeCommand rest = LastRange({2 + i, 1}, {tokens.begin() + stored[i].boundary, tokens.end()});
     rest.first_token = stored[i].boundary;
     rest.source = {StateSource::From::kStored, test::IdsOf(stored[i].parts)};
     worker.prefill->Run(rest);
@@ -135,10 +127,10 @@ TEST_F(PrefillLaneTest, BadCommandsNameTheField) {
     EXPECT_TRUE(absl::IsInvalidArgument(failed.status)) << failed.status;
     EXPECT_NE(failed.status.message().find(field), std::string::npos) << failed.status;
   };
-  expect(Range({}, {1, 2, 97}), "tokens: id 97");
-  expect(Range({}, {}), "tokens: empty");
-  expect(Range({}, std::vector<uint32_t>(129, 1)), "limit is 128");
-  RangeCommand command = Range({}, std::vector<uint32_t>(100, 1));
+  expect(LastRange({}, {1, 2, 97}), "tokens: id 97");
+  expect(LastRange({}, {}), "tokens: empty");
+  expect(LastRange({}, std::vector<uint32_t>(129, 1)), "limit is 128");
+  RangeCommand command = LastRange({}, std::vector<uint32_t>(100, 1));
   command.first_token = 63;
   expect(command, "first_token");
   command.first_token = 64;
@@ -170,7 +162,7 @@ TEST_F(PrefillLaneTest, SlowSavingSkipsRecoveryBoundariesAndStallsRequestedOnes)
   store_.Hold();
   const std::vector<uint32_t> tokens = RandomTokens(4, 64, 97);
   const auto run = [&](uint64_t prompt, bool recovery) {
-    RangeCommand command = Range({prompt, 1}, tokens);
+    RangeCommand command = LastRange({prompt, 1}, tokens);
     command.boundaries = {{64, recovery}};
     worker.prefill->Run(command);
   };
@@ -204,7 +196,7 @@ TEST_F(PrefillLaneTest, SlowSavingSkipsRecoveryBoundariesAndStallsRequestedOnes)
 TEST_F(PrefillLaneTest, AStoreThatRefusesFailsRequestedBoundariesOnly) {
   LaneBench& worker = AddWorker();
   store_.FailPuts(absl::ResourceExhaustedError("disk full"));
-  RangeCommand command = Range({1, 1}, RandomTokens(4, 64, 97));
+  RangeCommand command = LastRange({1, 1}, RandomTokens(4, 64, 97));
   command.boundaries = {{64, true}};
   worker.prefill->Run(command);
   ASSERT_TRUE(worker.sink.WaitFor<BoundaryStored>());
@@ -219,7 +211,7 @@ TEST_F(PrefillLaneTest, AStoreThatRefusesFailsRequestedBoundariesOnly) {
 TEST_F(PrefillLaneTest, LogitsComeBeforeTheStateIsStored) {
   LaneBench& worker = AddWorker();
   store_.Hold();
-  RangeCommand command = Range({1, 1}, RandomTokens(5, 100, 97));
+  RangeCommand command = LastRange({1, 1}, RandomTokens(5, 100, 97));
   command.boundaries = {{64, false}};
   worker.prefill->Run(command);
   EXPECT_TRUE(worker.sink.WaitFor<LastLogits>());
@@ -231,12 +223,12 @@ TEST_F(PrefillLaneTest, LogitsComeBeforeTheStateIsStored) {
 
 TEST_F(PrefillLaneTest, AbortedRangesThatWaitForAPeerEnd) {
   LaneBench& worker = AddWorker();
-  RangeCommand command = Range({1, 1}, RandomTokens(5, 100, 97));
+  RangeCommand command = LastRange({1, 1}, RandomTokens(5, 100, 97));
   command.range = 1;
   command.first_token = 64;
   command.source.from = StateSource::From::kPeer;
   worker.prefill->Run(command);
-  worker.prefill->Run(Range({2, 1}, RandomTokens(6, 70, 97)));  // waits behind it
+  worker.prefill->Run(LastRange({2, 1}, RandomTokens(6, 70, 97)));  // waits behind it
   std::this_thread::sleep_for(milliseconds(30));
   EXPECT_TRUE(worker.sink.Of<RangeDone>().empty());
   worker.attempts.Abort({1, 1});
@@ -252,7 +244,7 @@ TEST_F(PrefillLaneTest, AbortedRangesThatWaitForAPeerEnd) {
 TEST_F(PrefillLaneTest, AMissingPeerFailsTheAttemptOnce) {
   LaneBench& worker = AddWorker();
   for (uint32_t range = 0; range < 3; ++range) {
-    RangeCommand command = Range({1, 1}, RandomTokens(6, 64, 97));
+    RangeCommand command = LastRange({1, 1}, RandomTokens(6, 64, 97));
     command.range = range;
     command.first_token = 64 * range;
     command.hand_on = true;
@@ -281,12 +273,12 @@ class SlowModelTest : public PrefillLaneTest {
 TEST_F(SlowModelTest, AbortStopsWithinOneTaskAndProgressIsRateLimited) {
   LaneBench& worker = AddWorker();
   const int before = model_.tasks_run();  // devices run once at start
-  worker.prefill->Run(Range({1, 1}, RandomTokens(7, 64, 97)));
+  worker.prefill->Run(LastRange({1, 1}, RandomTokens(7, 64, 97)));
   ASSERT_TRUE(worker.sink.WaitFor<RangeDone>());
   const size_t progress = worker.sink.Of<RangeProgress>().size();
   EXPECT_GE(progress, 2u);  // 400 ms and more at one in 100 ms
   EXPECT_LE(progress, 39u);
-  worker.prefill->Run(Range({2, 1}, RandomTokens(7, 64, 97)));
+  worker.prefill->Run(LastRange({2, 1}, RandomTokens(7, 64, 97)));
   while (model_.tasks_run() < before + 45) std::this_thread::sleep_for(milliseconds(1));
   worker.attempts.Abort({2, 1});
   const int tasks = model_.tasks_run();
@@ -309,7 +301,7 @@ TEST_F(PoisonTest, ANonFiniteStateIsNotStored) {
   LaneBench& worker = AddWorker();
   std::vector<uint32_t> tokens(128, 1);
   tokens[100] = 5;
-  RangeCommand command = Range({1, 1}, tokens);
+  RangeCommand command = LastRange({1, 1}, tokens);
   command.boundaries = {{64, false}, {128, true}};
   worker.prefill->Run(command);
   ASSERT_TRUE(worker.sink.WaitFor<AttemptFailed>());

@@ -12,6 +12,7 @@ namespace {
 
 using test::FakeModel;
 using test::LaneBench;
+using test::LastRange;
 using test::RandomTokens;
 
 class StartStateTest : public testing::Test {
@@ -23,18 +24,9 @@ class StartStateTest : public testing::Test {
     worker_.MakePrefill({1, 4096, size_t{1} << 20});
   }
 
-  RangeCommand Range(AttemptKey attempt, std::vector<uint32_t> tokens) {
-    RangeCommand command;
-    command.attempt = attempt;
-    command.tokens = std::move(tokens);
-    command.last_logits = true;
-    command.tenant = "tenant";
-    return command;
-  }
-
   // Stores the state at token 64 of tokens_.
   std::vector<PartId> Store() {
-    RangeCommand first = Range({1, 1}, {tokens_.begin(), tokens_.begin() + 64});
+    RangeCommand first = LastRange({1, 1}, {tokens_.begin(), tokens_.begin() + 64});
     first.boundaries = {{64, false}};
     worker_.prefill->Run(first);
     EXPECT_TRUE(worker_.sink.WaitFor<BoundaryStored>());
@@ -43,7 +35,7 @@ class StartStateTest : public testing::Test {
 
   // The rest of tokens_ after those parts.
   RangeCommand Rest(uint64_t prompt, std::vector<PartId> parts) {
-    RangeCommand rest = Range({prompt, 1}, {tokens_.begin() + 64, tokens_.end()});
+    RangeCommand rest = LastRange({prompt, 1}, {tokens_.begin() + 64, tokens_.end()});
     rest.first_token = 64;
     rest.source = {StateSource::From::kStored, std::move(parts)};
     return rest;
