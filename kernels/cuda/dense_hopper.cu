@@ -2,6 +2,7 @@
 // copy engine takes the results out.
 #include "kernels/cuda/dense_consumer.cuh"
 #include "kernels/cuda/dense_producer.cuh"
+#include "kernels/cuda/launch.cuh"
 
 namespace deltafill::kernels::cuda {
 namespace {
@@ -42,21 +43,10 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <DenseKind kind>
 cudaError_t Launch(const DenseHopperParams& params, int clusters, cudaStream_t stream) {
-  const auto kernel = DenseHopperKernel<kind>;
-  const cudaError_t error = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(DenseShared));
-  if (error != cudaSuccess) return error;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {kDenseCluster, 1, 1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(clusters * kDenseCluster));
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = sizeof(DenseShared);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, kernel, params);
+  const auto ctas = static_cast<unsigned>(clusters * kDenseCluster);
+  return LaunchClusters(DenseHopperKernel<kind>,
+                        {dim3(ctas), dim3(kThreads), sizeof(DenseShared), kDenseCluster}, stream,
+                        params);
 }
 
 }  // namespace

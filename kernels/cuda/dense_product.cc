@@ -12,10 +12,7 @@ constexpr int64_t kCluster = 2, kDepthBlock = 64;
 Status MakeMatrixMap(const DenseProduct& product, TensorMap* out) {
   const int64_t depth = product.in_features;
   if (product.kind != DenseKind::kSwiGlu) {
-    const int64_t dims[] = {depth, product.matrix_rows};
-    const int64_t strides[] = {depth};
-    const uint32_t boxes[] = {kDenseMatrixTile};
-    return MakeTensorMap({product.w, dims, strides, boxes}, out);
+    return MakeRowsMap({product.w, product.matrix_rows, depth, depth, kDenseMatrixTile}, out);
   }
   const int64_t features = product.matrix_rows / 2;
   const int64_t dims[] = {depth, 8, 2, features / 8};
@@ -24,17 +21,10 @@ Status MakeMatrixMap(const DenseProduct& product, TensorMap* out) {
   return MakeTensorMap({product.w, dims, strides, boxes}, out);
 }
 
-Status MakeRowsMap(const ConstRows& rows, int64_t count, int64_t width, uint32_t box,
-                   TensorMap* out) {
-  const int64_t dims[] = {width, count};
-  const int64_t strides[] = {rows.row_stride};
-  const uint32_t boxes[] = {box};
-  return MakeTensorMap({rows.data, dims, strides, boxes}, out);
-}
-
 Status MakeConv(const DenseProduct& product, DenseConv* out) {
-  if (Status s =
-          MakeRowsMap(product.convolved, product.rows, product.channels, kDenseConvStep, &out->y);
+  const MutableRows& y = product.convolved;
+  if (Status s = MakeRowsMap({y.data, product.rows, product.channels, y.row_stride, kDenseConvStep},
+                             &out->y);
       !s.ok()) {
     return s;
   }
@@ -57,14 +47,20 @@ Status RunDenseProduct(const DenseProduct& product, const DeviceTraits& device,
   DenseHopperParams params;
   const bool swiglu = product.kind == DenseKind::kSwiGlu, conv = product.kind == DenseKind::kConv;
   if (Status s = MakeMatrixMap(product, &params.matrix); !s.ok()) return s;
-  if (Status s =
-          MakeRowsMap(product.x, product.rows, product.in_features, kDenseTokenTile / 2, &params.x);
+  const ConstRows& x = product.x;
+  if (Status s = MakeRowsMap(
+          {x.data, product.rows, product.in_features, x.row_stride, kDenseTokenTile / 2},
+          &params.x);
       !s.ok()) {
     return s;
   }
   const int64_t width = swiglu ? product.matrix_rows / 2 : product.matrix_rows;
   const uint32_t tokens = conv ? kDenseConvStep : kDenseTokenTile;
-  if (Status s = MakeRowsMap(product.y, product.rows, width, tokens, &params.y); !s.ok()) return s;
+  const MutableRows& y = product.y;
+  if (Status s = MakeRowsMap({y.data, product.rows, width, y.row_stride, tokens}, &params.y);
+      !s.ok()) {
+    return s;
+  }
   if (conv) {
     if (Status s = MakeConv(product, &params.conv); !s.ok()) return s;
   }

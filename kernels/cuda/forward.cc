@@ -146,10 +146,8 @@ Status MapRows(const DeltaRuleForwardParams& params, const BlockInputs& in, Ring
                  (in.f.vectorized || !channel_gate);
   if (!rows->mapped) return {};
   auto map = [&](const DeviceRows& from, int heads, TensorMap* to) {
-    const int64_t dims[] = {int64_t{heads} * shape.key_dim, count};
-    const int64_t strides[] = {from.stride};
-    const uint32_t boxes[] = {kBlockRows};
-    return MakeTensorMap({from.rows, dims, strides, boxes}, to);
+    return MakeRowsMap({from.rows, count, int64_t{heads} * shape.key_dim, from.stride, kBlockRows},
+                       to);
   };
   if (Status s = map(in.q, shape.heads, &rows->q); !s.ok()) return s;
   if (Status s = map(in.k, shape.heads, &rows->k); !s.ok()) return s;

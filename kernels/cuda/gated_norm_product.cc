@@ -8,11 +8,8 @@
 namespace deltafill::kernels::cuda {
 namespace {
 
-Status MakeRowsMap(const ConstRows& rows, int64_t count, int64_t width, TensorMap* out) {
-  const int64_t dims[] = {width, count};
-  const int64_t strides[] = {rows.row_stride};
-  const uint32_t boxes[] = {kGatedNormTokens};
-  return MakeTensorMap({rows.data, dims, strides, boxes}, out);
+Status MakeTokensMap(const ConstRows& rows, int64_t count, int64_t width, TensorMap* out) {
+  return MakeRowsMap({rows.data, count, width, rows.row_stride, kGatedNormTokens}, out);
 }
 
 }  // namespace
@@ -26,19 +23,19 @@ bool ServesGatedNorm(const DeviceTraits& device, int64_t norm_width, int64_t out
 Status RunGatedNormProduct(const GatedNormProduct& product, const DeviceTraits& device,
                            cudaStream_t stream) {
   GatedNormParams params;
-  if (Status s = MakeRowsMap(product.z, product.rows, kGatedNormWidth, &params.z); !s.ok()) {
+  if (Status s = MakeTokensMap(product.z, product.rows, kGatedNormWidth, &params.z); !s.ok()) {
     return s;
   }
-  const int64_t dims[] = {kGatedNormWidth, product.features};
-  const int64_t strides[] = {kGatedNormWidth};
-  const uint32_t boxes[] = {kGatedNormWidth};
-  if (Status s = MakeTensorMap({product.w, dims, strides, boxes}, &params.matrix); !s.ok()) {
+  if (Status s = MakeRowsMap(
+          {product.w, product.features, kGatedNormWidth, kGatedNormWidth, kGatedNormWidth},
+          &params.matrix);
+      !s.ok()) {
     return s;
   }
-  if (Status s = MakeRowsMap(product.o, product.rows, product.features, &params.o); !s.ok()) {
+  if (Status s = MakeTokensMap(product.o, product.rows, product.features, &params.o); !s.ok()) {
     return s;
   }
-  if (Status s = MakeRowsMap(product.y, product.rows, product.features, &params.y); !s.ok()) {
+  if (Status s = MakeTokensMap(product.y, product.rows, product.features, &params.y); !s.ok()) {
     return s;
   }
   params.weight = product.norm_weight;

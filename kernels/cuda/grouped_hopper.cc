@@ -11,11 +11,9 @@ namespace {
 constexpr int kMatrixTile = 128;  // rows of a matrix a CTA has
 constexpr int kDepthBlock = 64;
 
-Status MakeRowsMap(const GroupedProduct& product, uint32_t rows, TensorMap* out) {
-  const int64_t dims[] = {product.in_features, product.x_rows};
-  const int64_t strides[] = {product.in_features};
-  const uint32_t boxes[] = {rows};
-  return MakeTensorMap({product.x, dims, strides, boxes}, out);
+Status MakeInputMap(const GroupedProduct& product, uint32_t box_rows, TensorMap* out) {
+  const int64_t width = product.in_features;
+  return MakeRowsMap({product.x, product.x_rows, width, width, box_rows}, out);
 }
 
 }  // namespace
@@ -28,17 +26,14 @@ Status MakeExpertMap(const void* matrix, int64_t out_features, int64_t in_featur
     const uint32_t boxes[] = {8, 2};
     return MakeTensorMap({matrix, dims, strides, boxes}, out);
   }
-  const int64_t dims[] = {in_features, out_features};
-  const int64_t strides[] = {in_features};
-  const uint32_t boxes[] = {kMatrixTile};
-  return MakeTensorMap({matrix, dims, strides, boxes}, out);
+  return MakeRowsMap({matrix, out_features, in_features, in_features, kMatrixTile}, out);
 }
 
 Status LaunchGroupedHopper(const GroupedProduct& product, const TensorMap* maps,
                            int multiprocessors, int cluster, cudaStream_t stream) {
   GroupedHopperParams params;
-  if (Status s = MakeRowsMap(product, kRowsBox, &params.rows); !s.ok()) return s;
-  if (Status s = MakeRowsMap(product, kFewRowsBox, &params.few_rows); !s.ok()) return s;
+  if (Status s = MakeInputMap(product, kRowsBox, &params.rows); !s.ok()) return s;
+  if (Status s = MakeInputMap(product, kFewRowsBox, &params.few_rows); !s.ok()) return s;
   params.matrices = maps;
   params.tiles = product.tiles;
   params.work = product.work;

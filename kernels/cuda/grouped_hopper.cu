@@ -2,6 +2,7 @@
 // multiply them.
 #include "kernels/cuda/grouped_consumer.cuh"
 #include "kernels/cuda/grouped_producer.cuh"
+#include "kernels/cuda/launch.cuh"
 
 namespace deltafill::kernels::cuda {
 namespace {
@@ -45,21 +46,10 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <bool swiglu, int cluster>
 cudaError_t Launch(const GroupedHopperParams& params, int ctas, cudaStream_t stream) {
-  const auto kernel = GroupedHopperKernel<swiglu, cluster>;
-  const cudaError_t error = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(GroupedShared));
-  if (error != cudaSuccess) return error;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {cluster, 1, 1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(ctas));
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = sizeof(GroupedShared);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, kernel, params);
+  return LaunchClusters(
+      GroupedHopperKernel<swiglu, cluster>,
+      {dim3(static_cast<unsigned>(ctas)), dim3(kThreads), sizeof(GroupedShared), cluster}, stream,
+      params);
 }
 
 }  // namespace

@@ -6,10 +6,7 @@ namespace deltafill::kernels::cuda {
 namespace {
 
 Status MakeMap(const void* start, int64_t columns, int64_t stride, int64_t rows, TensorMap* out) {
-  const int64_t dims[] = {columns, rows};
-  const int64_t strides[] = {stride};
-  const uint32_t boxes[] = {kLatentHopperRows};
-  return MakeTensorMap({start, dims, strides, boxes}, out);
+  return MakeRowsMap({start, rows, columns, stride, kLatentHopperRows}, out);
 }
 
 }  // namespace

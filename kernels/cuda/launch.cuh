@@ -1,6 +1,6 @@
-// Launches of the kernels that follow each other quickly. Where the card can, such a kernel starts
-// while the one before it on the stream still runs, so that its launch and what it reads of weights
-// cost no time of their own.
+// Launches of kernels in clusters of CTAs, and of those that follow each other quickly: where the
+// card can, such a kernel starts while the one before it on the stream still runs, so that its
+// launch and what it reads of weights cost no time of their own.
 #ifndef DELTAFILL_KERNELS_CUDA_LAUNCH_CUH_
 #define DELTAFILL_KERNELS_CUDA_LAUNCH_CUH_
 
@@ -47,6 +47,26 @@ struct LaunchShape {
   size_t shared_bytes = 0;
   int cluster = 1;  // CTAs that share a part of the grid's x
 };
+
+// After everything before it on the stream, with as much shared memory as the shape says.
+template <typename... Params>
+cudaError_t LaunchClusters(void (*kernel)(Params...), const LaunchShape& shape, cudaStream_t stream,
+                           const Params&... params) {
+  const cudaError_t error = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+  if (error != cudaSuccess) return error;
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {static_cast<unsigned>(shape.cluster), 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.threads;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, params...);
+}
 
 template <typename... Params>
 cudaError_t LaunchOverlapped(void (*kernel)(Params...), const LaunchShape& shape,

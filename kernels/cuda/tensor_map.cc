@@ -55,4 +55,11 @@ Status MakeTensorMap(const TensorMapShape& shape, TensorMap* out) {
           "cuTensorMapEncodeTiled: error " + std::to_string(static_cast<int>(result))};
 }
 
+Status MakeRowsMap(const RowsMapShape& shape, TensorMap* out) {
+  const int64_t dims[] = {shape.width, shape.rows};
+  const int64_t strides[] = {shape.row_stride};
+  const uint32_t boxes[] = {shape.box_rows};
+  return MakeTensorMap({shape.start, dims, strides, boxes}, out);
+}
+
 }  // namespace deltafill::kernels::cuda

@@ -27,6 +27,16 @@ struct TensorMapShape {
 // kInternal with the driver's code if it refuses, or has no tensor maps.
 Status MakeTensorMap(const TensorMapShape& shape, TensorMap* out);
 
+// Of a matrix, in boxes of so many rows. Errors as MakeTensorMap.
+struct RowsMapShape {
+  const void* start = nullptr;  // device, aligned to 16 bytes
+  int64_t rows = 0;
+  int64_t width = 0;
+  int64_t row_stride = 0;  // in elements; a multiple of 8
+  uint32_t box_rows = 0;
+};
+Status MakeRowsMap(const RowsMapShape& shape, TensorMap* out);
+
 }  // namespace deltafill::kernels::cuda
 
 #endif  // DELTAFILL_KERNELS_CUDA_TENSOR_MAP_H_

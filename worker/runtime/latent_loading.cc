@@ -50,11 +50,10 @@ absl::StatusOr<LoadedPiece> ReadPiece(const Wanted& wanted, const PartId& id) {
 // Threads that read pieces in any order, at most so many ahead of whoever takes them.
 class PieceReaders {
  public:
-  explicit PieceReaders(const Wanted& wanted)
-      : wanted_(wanted),
-        count_(std::min({kReadersMax, wanted.parts.size(),
-                         size_t{std::max(1u, std::thread::hardware_concurrency())}})) {
-    for (size_t i = 0; i < count_; ++i) threads_.emplace_back([this] { Read(); });
+  explicit PieceReaders(const Wanted& wanted) : wanted_(wanted) {
+    const size_t count = std::min({kReadersMax, wanted.parts.size(),
+                                   size_t{std::max(1u, std::thread::hardware_concurrency())}});
+    for (size_t i = 0; i < count; ++i) threads_.emplace_back([this] { Read(); });
   }
   ~PieceReaders() {
     {
@@ -90,7 +89,6 @@ class PieceReaders {
   }
 
   const Wanted wanted_;
-  const size_t count_;
   std::mutex mutex_;
   std::condition_variable changed_;
   size_t next_ = 0;  // guarded by mutex_, as all below

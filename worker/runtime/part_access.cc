@@ -26,8 +26,9 @@ absl::StatusOr<PartReceipt> PutPartWithRetry(StateStore& store, const std::strin
   }
 }
 
-absl::StatusOr<Part> GetStoredPart(StateStore& store, const PartId& id) {
-  absl::StatusOr<Part> part = store.GetPart(id, {});
+absl::StatusOr<Part> GetStoredPart(StateStore& store, const PartId& id,
+                                   std::span<const uint32_t> layers) {
+  absl::StatusOr<Part> part = store.GetPart(id, layers);
   if (absl::IsNotFound(part.status())) return LostPart(id, "is not in the store");
   return part;
 }

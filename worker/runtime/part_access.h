@@ -2,6 +2,8 @@
 #ifndef DELTAFILL_WORKER_RUNTIME_PART_ACCESS_H_
 #define DELTAFILL_WORKER_RUNTIME_PART_ACCESS_H_
 
+#include <cstdint>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
@@ -14,8 +16,10 @@ namespace deltafill::worker {
 absl::StatusOr<PartReceipt> PutPartWithRetry(StateStore& store, const std::string& tenant,
                                              const PartHeader& header, LayerPayloads payloads);
 
-// A whole part. DATA_LOSS if it is gone or fails its checksum; other errors as the store has them.
-absl::StatusOr<Part> GetStoredPart(StateStore& store, const PartId& id);
+// A part, or those layers of it. DATA_LOSS if it is gone or fails its checksum; other errors as the
+// store has them.
+absl::StatusOr<Part> GetStoredPart(StateStore& store, const PartId& id,
+                                   std::span<const uint32_t> layers = {});
 
 // DATA_LOSS naming the part.
 absl::Status LostPart(const PartId& id, absl::string_view why);

@@ -17,12 +17,6 @@ namespace {
 // Reading and verifying a layer takes longer than a GPU computes it for a short range.
 constexpr size_t kReaders = 4;
 
-absl::StatusOr<Part> GetLayer(StateStore& store, const PartId& id, uint32_t layer) {
-  absl::StatusOr<Part> part = store.GetPart(id, {&layer, 1});
-  if (!absl::IsNotFound(part.status())) return part;
-  return LostPart(id, absl::StrCat("it, or its layer ", layer, ", is not in the store"));
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StoredState>> StoredState::Begin(StateStore& store,
@@ -96,7 +90,7 @@ void StoredState::Main() {
 
 absl::Status StoredState::ReadPart(size_t part_index) {
   const PartId& id = parts_[part_index];
-  DELTAFILL_TRY_ASSIGN(part, GetLayer(store_, id, layout_.entries.front().layer));
+  DELTAFILL_TRY_ASSIGN(part, GetStoredPart(store_, id, {&layout_.entries.front().layer, 1}));
   const auto header = std::find(headers_.begin(), headers_.end(), part.header);
   if (header == headers_.end())
     return LostPart(id, "its header is not this model's, or boundary's");
@@ -128,7 +122,7 @@ absl::Status StoredState::ReadEntry(size_t entry_index) {
     const std::lock_guard lock(mutex_);
     id = kinds_.at(entry.kind);
   }
-  DELTAFILL_TRY_ASSIGN(part, GetLayer(store_, id, entry.layer));
+  DELTAFILL_TRY_ASSIGN(part, GetStoredPart(store_, id, {&entry.layer, 1}));
   return Place(entry_index, id, part);
 }
 
