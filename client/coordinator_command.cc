@@ -31,6 +31,10 @@ int RunCoordinator(const CoordinatorOptions& options) {
                                              **store, *(*scheduling)->engine());
   if (!front.ok()) return FailRole("--listen", front.status());
   coordinator::LogNotice(absl::StrCat("workers attach on ", workers->address));
+  if (const absl::Status reached = (*store)->GetStats().status(); !reached.ok()) {
+    coordinator::LogWarning(
+        absl::StrCat("--store ", options.store_address, ": ", reached.ToString()));
+  }
   WaitForTermination();
   coordinator::LogNotice("stopping");
   (*front)->Stop(std::chrono::seconds(5));

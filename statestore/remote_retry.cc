@@ -24,9 +24,13 @@ absl::Status CallWithRetries(std::chrono::milliseconds deadline,
     const absl::Status status = attempt(&context);
     if (absl::IsDeadlineExceeded(status)) {
       return absl::UnavailableError(
-          absl::StrCat("the store did not answer within ", deadline.count(), " ms"));
+          absl::StrCat("state store: no answer within ", deadline.count(), " ms"));
     }
-    if (!absl::IsUnavailable(status) || tries == kPauses.size()) return status;
+    if (!absl::IsUnavailable(status)) return status;
+    if (tries == kPauses.size()) {
+      // Who reads this may talk to another service altogether.
+      return absl::UnavailableError(absl::StrCat("state store: ", status.message()));
+    }
     std::this_thread::sleep_for(kPauses[tries]);
   }
 }

@@ -49,12 +49,13 @@ class RemoteStore final : public StateStore {
   absl::StatusOr<PartReceipt> PutPart(std::string_view tenant, const PartHeader& header,
                                       LayerPayloads payloads) override {
     absl::StatusOr<PartReceipt> receipt = absl::UnavailableError("not called");
-    (void)CallWithRetries(kDataDeadline, [&](grpc::ClientContext* context) {
+    const absl::Status status = CallWithRetries(kDataDeadline, [&](grpc::ClientContext* context) {
       v1::PutPartResponse response;
       const auto writer = stub_->PutPart(context, &response);
       receipt = SendPart(writer.get(), response, tenant, header, payloads);
       return receipt.status();
     });
+    if (!status.ok()) return status;
     return receipt;
   }
 

@@ -105,7 +105,7 @@ class BadInput(service.ServiceTest):
     def test_a_public_address_needs_credentials(self):
         with self.assertRaises(service.CallFailed) as caught:
             service.run("serve", "--model", service.model_directory(), "--store",
-                        self.folder / "store", "--listen", f"0.0.0.0:{service.free_port()}",
+                        self.folder / "store", "--listen", "0.0.0.0:10000",
                         timeout=60)
         self.assertIn("credentials", caught.exception.stderr)
 
@@ -117,7 +117,7 @@ class BadInput(service.ServiceTest):
         weights.write_bytes(weights.read_bytes()[:-100])
         with self.assertRaises(service.CallFailed) as caught:
             service.run("serve", "--model", broken, "--store", self.folder / "store", "--listen",
-                        f"127.0.0.1:{service.free_port()}", timeout=60)
+                        service.new_address(), timeout=60)
         self.assertIn(weights.name, caught.exception.stderr)
 
 

@@ -12,7 +12,7 @@ class Device(service.ServiceTest):
     def refusal(self, code, *flags):
         with self.assertRaises(service.CallFailed) as caught:
             service.run("serve", "--model", service.model_directory(), "--store",
-                        self.folder / "store", "--listen", f"127.0.0.1:{service.free_port()}",
+                        self.folder / "store", "--listen", service.new_address(),
                         *flags, env=NO_LIBRARY, timeout=60)
         self.assertEqual(caught.exception.code, code, caught.exception.stderr)
         return caught.exception.stderr

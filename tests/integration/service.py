@@ -4,13 +4,13 @@ DELTAFILL_BIN names the binary, DELTAFILL_WORK a folder that may be written, DEL
 --device for every service and worker, DELTAFILL_TEST_LOGS a folder that their logs are kept in. Everything started here
 is stopped when the Service or Roles object is closed.
 """
+import itertools
 import json
 import os
 import pathlib
 import re
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import tempfile
@@ -29,6 +29,9 @@ DEVICE_FLAGS = ("--device", DEVICE) if DEVICE else ()
 SHORT_RANGES = ("--range-tokens", 64) if DEVICE not in ("", "cpu") else ()
 # Where the processes' logs are kept; "": nowhere.
 LOGS = os.environ.get("DELTAFILL_TEST_LOGS", "")
+# Where this test's processes listen.
+HOST = f"127.{64 + os.getpid() // 65536 % 64}.{os.getpid() // 256 % 256}.{os.getpid() % 256}"
+PORTS = itertools.count(10000)
 
 
 class CallFailed(Exception):
@@ -53,10 +56,10 @@ def run(*arguments, timeout=600, **options):
     return json.loads(lines[-1]) if lines and lines[-1].startswith("{") else None
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def new_address():
+    """For a process to listen on. Nobody else takes it: this test has a loopback address of its own,
+    and the ports lie below those that connections get."""
+    return f"{HOST}:{next(PORTS)}"
 
 
 def model_directory(preset="tiny", seed=1):
@@ -121,12 +124,18 @@ class Process:
 
 
 class Client:
-    """Calls on one service."""
+    """Calls on one service, which whoever derives from this starts and closes."""
 
     def __init__(self, address, folder):
         self.address = address
         self.folder = folder
         self.files = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
 
     def path(self, suffix):
         self.files += 1
@@ -160,18 +169,23 @@ class Client:
             arguments += ["--tokens", write_tokens(self.path(".tokens"), tokens)]
         return self.call(*arguments, **options)
 
-    def wait_ready(self, process, workers=1):
+    def wait_ready(self, processes, workers=1):
         deadline = time.monotonic() + START_SECONDS_MAX
+        failure = "it has too few workers"
         while time.monotonic() < deadline:
-            if process.popen.poll() is not None:
+            if any(process.popen.poll() is not None for process in processes):
+                failure = "a process ended"
                 break
             try:
                 if len(self.call("status")["workers"]) >= workers:
                     return self
-            except CallFailed:
-                pass
+            except CallFailed as failed:
+                failure = str(failed)
             time.sleep(0.05)
-        raise AssertionError(f"no service: {pathlib.Path(process.log).read_text()[-2000:]}")
+        self.close()
+        logs = [f"{process.log}:\n{pathlib.Path(process.log).read_text()[-2000:]}"
+                for process in processes]
+        raise AssertionError("\n".join([f"no service: {failure}", *logs]))
 
 
 class Service(Client):
@@ -180,17 +194,14 @@ class Service(Client):
     def __init__(self, folder, *flags, workers=1, store=None, model=None):
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        super().__init__(f"127.0.0.1:{free_port()}", folder)
+        super().__init__(new_address(), folder)
         self.store = store or folder / "store"
         self.process = Process(
             folder / "serve.log", "serve", "--model", model or model_directory(), "--store",
             self.store, "--listen", self.address, "--workers", workers, *DEVICE_FLAGS, *flags)
-        self.wait_ready(self.process, workers)
+        self.wait_ready([self.process], workers)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
+    def close(self):
         self.process.close()
 
 
@@ -200,11 +211,11 @@ class Roles(Client):
     def __init__(self, folder, *flags, workers=2, worker_flags=(), model=None):
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        super().__init__(f"127.0.0.1:{free_port()}", folder)
+        super().__init__(new_address(), folder)
         self.model = model or model_directory()
         self.worker_flags = worker_flags
-        self.worker_port = f"127.0.0.1:{free_port()}"
-        self.store_port = f"127.0.0.1:{free_port()}"
+        self.worker_port = new_address()
+        self.store_port = new_address()
         self.store_process = Process(
             folder / "store.log", "statestore", "--store", folder / "store", "--listen",
             self.store_port)
@@ -214,7 +225,10 @@ class Roles(Client):
         self.workers = []
         for _ in range(workers):
             self.add_worker()
-        self.wait_ready(self.coordinator, workers)
+        self.wait_ready(self.processes(), workers)
+
+    def processes(self):
+        return [*self.workers, self.coordinator, self.store_process]
 
     def add_worker(self):
         name = f"worker-{len(self.workers)}"
@@ -224,11 +238,8 @@ class Roles(Client):
             "--threads-per-worker", 1, *DEVICE_FLAGS, *self.worker_flags))
         return self.workers[-1]
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for process in [*self.workers, self.coordinator, self.store_process]:
+    def close(self):
+        for process in self.processes():
             process.close()
 
 

@@ -60,7 +60,7 @@ class WorkerLoss(service.ServiceTest):
             self.assertIn("failure", box)
             self.assertEqual(box["failure"].status, "UNAVAILABLE")
             client.add_worker()
-            client.wait_ready(client.coordinator, 1)
+            client.wait_ready([client.coordinator], 1)
             self.assertEqual(client.prefill(tokens[:500])["tokens"], 500)
 
 

@@ -129,6 +129,7 @@ TEST_F(ServiceTest, TheClientOutlivesARestartOfTheService) {
   const auto start = std::chrono::steady_clock::now();
   const absl::Status away = store->GetManifest("acme", chain[0]).status();
   EXPECT_TRUE(absl::IsUnavailable(away)) << away;
+  EXPECT_THAT(std::string(away.message()), HasSubstr("state store: "));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
   const SamplePart part(2, {0}, 10);
   EXPECT_TRUE(absl::IsUnavailable(store->PutPart("acme", part.header, part.Payloads()).status()));
