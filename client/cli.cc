@@ -237,9 +237,10 @@ void AddCompute(CLI::App* verb, const char* device_help, ComputeOptions* compute
   verb->add_option("--threads-per-worker", compute->threads_per_worker,
                    "0: the machine's cores divided by the workers")
       ->check(CLI::Range(0, 1024));
-  verb->add_option("--range-tokens-max", compute->range_tokens_max,
-                   "Room for this many tokens' activations; a multiple of 64")
-      ->capture_default_str();
+  verb->add_option(
+      "--range-tokens-max", compute->range_tokens_max,
+      "Room for this many tokens' activations, a multiple of 64; 0: the device's choice "
+      "(4096 on a CPU, up to 16384 on a card)");
   verb->add_option("--latent-budget", compute->latent_budget,
                    "Latents of attention layers that one worker keeps, for instance 64G")
       ->capture_default_str();

@@ -145,10 +145,10 @@ struct ComputeOptions {
   std::optional<uint64_t> random_weights;  // the seed; none of the directory's weights then
   std::string device = "cpu";              // "cpu", "cuda", "cuda:0,1"
   int threads_per_worker = 0;              // 0: the machine's cores divided by the workers
-  uint64_t range_tokens_max = 4096;
-  std::string latent_budget = "8G";  // of one worker: bytes, or with K, M, G, T
-  std::string compute_dtype;         // "f32" or "bf16"; "": the device's own
-  std::string isa;                   // "", "avx2", "avx512"
+  uint64_t range_tokens_max = 0;           // 0: the device's choice
+  std::string latent_budget = "8G";        // of one worker: bytes, or with K, M, G, T
+  std::string compute_dtype;               // "f32" or "bf16"; "": the device's own
+  std::string isa;                         // "", "avx2", "avx512"
 };
 
 struct SchedulingOptions {

@@ -43,6 +43,7 @@ absl::Status LoadOnto(const Device& device, const ComputeOptions& options, int w
                                     .latent_bytes_max = setup->latent_bytes_max};
   DELTAFILL_TRY_ASSIGN(served,
                        worker::LoadServedModel(source, std::move(backend), {memory, workers}, log));
+  setup->range_tokens_max = served.range_tokens_max;
   setup->served = std::move(served);
   if (device.is_cuda) {
     // Settled by now: the weights are made.

@@ -112,6 +112,34 @@ TEST(MemoryPlanTest, WhatDoesNotFitIsRefusedWithItsSizes) {
   }
 }
 
+TEST(MemoryPlanTest, ACardsRangesAreAsLongAsThereIsRoomFor) {
+  const ModelConfig config = FindModelPreset("kimi-linear-48b")->config;
+  const auto choose = [&](const DeviceMemory& device, uint64_t free_bytes) {
+    return *ChooseRangeTokens(config, device, kWorker, 1, free_bytes);
+  };
+  const auto total = [](int64_t range_tokens) {
+    WorkerMemory worker = kWorker;
+    worker.range_tokens_max = range_tokens;
+    return PlanPreset("kimi-linear-48b", worker).total_bytes;
+  };
+  EXPECT_EQ(choose(kCard, total(16384)), 16384);
+  EXPECT_EQ(choose(kCard, total(16384) - 1), 8192);
+  EXPECT_EQ(choose(kCard, total(8192) - 1), 4096);
+  EXPECT_EQ(choose(kCard, 0), 4096);  // and CheckMemory refuses it
+  EXPECT_EQ(choose({kernels::DType::kF32, kernels::DType::kF32, true}, UINT64_MAX), 4096);
+}
+
+TEST(MemoryPlanTest, RangesAreWholeBlocks) {
+  const ModelConfig config = FindModelPreset("tiny")->config;
+  for (int64_t tokens : {-64, 0, 63, 100}) {
+    WorkerMemory worker = kWorker;
+    worker.range_tokens_max = tokens;
+    const absl::Status status = PlanMemory(config, kCard, worker, 1).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << tokens;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("range_tokens_max")) << tokens;
+  }
+}
+
 TEST(ServedModelTest, NothingIsLoadedThatDoesNotFit) {
   test::TemporaryDirectory directory;
   ASSERT_TRUE(InitModel("tiny", 1, directory.path() + "/tiny").ok());
@@ -131,6 +159,7 @@ TEST(ServedModelTest, NothingIsLoadedThatDoesNotFit) {
   ASSERT_TRUE(served.ok()) << served.status();
   EXPECT_GT(backend->host_weights, 0);
   EXPECT_EQ(served->name, "tiny");
+  EXPECT_EQ(served->range_tokens_max, kWorker.range_tokens_max);
   const auto random = LoadServedModel({.directory = directory.path() + "/tiny", .random_seed = 5},
                                       backend, {kWorker, 1}, nullptr);
   ASSERT_TRUE(random.ok()) << random.status();

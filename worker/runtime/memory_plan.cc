@@ -20,6 +20,9 @@ constexpr uint64_t kSmallBytes = 512;
 // Descriptions, tokens and copies of rows that a lane's operators keep beside their workspaces.
 constexpr uint64_t kLaneSmallBytes = uint64_t{8} << 20;
 constexpr uint64_t kCodeBytes = uint64_t{128} << 20;  // loaded when it is first used; not reserved
+// What ChooseRangeTokens chooses from.
+constexpr int64_t kRangeTokensLeast = 4096;
+constexpr int64_t kRangeTokensMost = 16384;
 constexpr uint64_t kPromptTokensMax = uint64_t{1} << 22;
 
 uint64_t Allocated(uint64_t bytes, const DeviceMemory& device) {
@@ -120,6 +123,11 @@ std::string MemoryPlan::ToString() const {
 
 absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const DeviceMemory& device,
                                       const WorkerMemory& worker, int workers) {
+  if (worker.range_tokens_max < kBlockTokenCount ||
+      worker.range_tokens_max % kBlockTokenCount != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("range_tokens_max: is ", worker.range_tokens_max,
+                                                   ", must be a positive multiple of 64"));
+  }
   DELTAFILL_TRY_ASSIGN(sizes, MeasureModel(config));
   const StateLayout layout = MakeStateLayout(config, device.activation_dtype);
   const uint64_t count = static_cast<uint64_t>(workers);
@@ -156,6 +164,19 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const DeviceMem
   for (const MemoryItem& item : plan.items) plan.total_bytes += item.bytes;
   plan.reserved_bytes = plan.total_bytes - (device.is_host ? 0 : kCodeBytes);
   return plan;
+}
+
+absl::StatusOr<int64_t> ChooseRangeTokens(const ModelConfig& config, const DeviceMemory& device,
+                                          const WorkerMemory& worker, int workers,
+                                          uint64_t free_bytes) {
+  int64_t tokens = device.is_host ? kRangeTokensLeast : kRangeTokensMost;
+  for (; tokens > kRangeTokensLeast; tokens /= 2) {
+    WorkerMemory tried = worker;
+    tried.range_tokens_max = tokens;
+    DELTAFILL_TRY_ASSIGN(plan, PlanMemory(config, device, tried, workers));
+    if (plan.total_bytes <= free_bytes) break;
+  }
+  return tokens;
 }
 
 absl::Status CheckMemory(const MemoryPlan& plan, const kernels::MemoryReport& report) {

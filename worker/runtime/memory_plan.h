@@ -39,7 +39,7 @@ inline constexpr uint64_t kMessagesOutPlanned = 4;
 
 // As WorkerSetup has them.
 struct WorkerMemory {
-  int64_t range_tokens_max = 0;
+  int64_t range_tokens_max = 0;  // a multiple of 64
   int64_t decode_rows_max = 0;
   int decode_batch_max = 0;
   size_t capture_bytes_max = 0;
@@ -68,9 +68,18 @@ struct MemoryPlan {
   std::string ToString() const;
 };
 
-// Of `workers` workers that share one model on one device. Pure.
+// Of `workers` workers that share one model on one device. INVALID_ARGUMENT for lengths of ranges
+// that are no multiple of 64. Pure.
 absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const DeviceMemory& device,
                                       const WorkerMemory& worker, int workers);
+
+// The tokens of a range where nobody says how many. A card's products are at their best rate from
+// 16,384 rows on (tests/bench/results/service-h200.md), a CPU's long before 4,096. A card with
+// little free gets less, down to 4,096, so that the plan fits. worker.range_tokens_max is ignored.
+// Pure.
+absl::StatusOr<int64_t> ChooseRangeTokens(const ModelConfig& config, const DeviceMemory& device,
+                                          const WorkerMemory& worker, int workers,
+                                          uint64_t free_bytes);
 
 // RESOURCE_EXHAUSTED with every item if the plan is over what is free.
 absl::Status CheckMemory(const MemoryPlan& plan, const kernels::MemoryReport& report);

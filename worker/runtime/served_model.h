@@ -16,8 +16,9 @@ namespace deltafill::worker {
 // A loaded model as workers offer it. Several workers of a process may share one.
 struct ServedModel {
   std::shared_ptr<Model> model;
-  std::string name;         // what callers ask for
-  TokenizerFile tokenizer;  // kind "": token ids only
+  std::string name;              // what callers ask for
+  TokenizerFile tokenizer;       // kind "": token ids only
+  int64_t range_tokens_max = 0;  // memory was planned for
 };
 
 struct ServedModelSource {
@@ -29,7 +30,7 @@ struct ServedModelSource {
 
 // The workers that the model is loaded for.
 struct ServedModelUse {
-  WorkerMemory memory;
+  WorkerMemory memory;  // range_tokens_max 0: ChooseRangeTokens'
   int workers = 1;
 };
 
