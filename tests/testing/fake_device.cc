@@ -1,6 +1,7 @@
 #include "tests/testing/fake_device.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -57,6 +58,11 @@ class FakeDevice final : public kernels::Backend {
     }
     cpu_->Free(BehindAddress(buffer));
   }
+  Status AllocateHost(size_t bytes, void** out) override {
+    ++host_allocations_;
+    return kernels::Backend::AllocateHost(bytes, out);
+  }
+  int64_t host_allocations() const { return host_allocations_; }
   Status ReserveMemory(size_t bytes) override {
     const std::lock_guard lock(mutex_);
     held_bytes_ = std::max(held_bytes_, bytes);
@@ -84,6 +90,7 @@ class FakeDevice final : public kernels::Backend {
   std::mutex mutex_;
   // Guarded by mutex_.
   std::map<void*, size_t> sizes_;
+  std::atomic<int64_t> host_allocations_ = 0;
   size_t used_bytes_ = 0;
   size_t held_bytes_ = 0;
 };
@@ -99,6 +106,10 @@ std::unique_ptr<kernels::Backend> NewFakeDevice(const kernels::BackendOptions& o
 
 void BreakDevice(kernels::Backend& device, const std::string& why) {
   dynamic_cast<FakeDevice&>(device).Break(why);
+}
+
+int64_t HostAllocations(kernels::Backend& device) {
+  return dynamic_cast<FakeDevice&>(device).host_allocations();
 }
 
 void IssueOnLane(kernels::Operators& lane, std::function<void()> work) {

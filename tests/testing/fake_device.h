@@ -39,6 +39,9 @@ void BreakDevice(kernels::Backend& device, const std::string& why);
 // Runs `work` on a lane of a fake device, after what was issued before; on any other lane at once.
 void IssueOnLane(kernels::Operators& lane, std::function<void()> work);
 
+// Allocations of page-locked memory by a fake device so far.
+int64_t HostAllocations(kernels::Backend& device);
+
 // Calls that fake devices of this process have replayed from recordings.
 int64_t ReplaysRun();
 

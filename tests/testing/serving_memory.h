@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -21,9 +22,12 @@ inline size_t HeldBytes(kernels::Backend& backend) {
 }
 
 // Takes what is planned for `worker_count` workers of the model, makes them, and has them prefill,
-// resume, decode and save prompts. From the reservation on nothing is taken of the device.
+// resume, decode and save prompts. From the reservation on nothing is taken of the device, and from
+// the workers' start on no page-locked memory, whose allocations `host_allocations` counts (it may
+// be empty).
 inline void ServeWithinThePlan(Model& model, kernels::DType weight_dtype, StateStore& store,
-                               size_t worker_count) {
+                               size_t worker_count,
+                               const std::function<int64_t()>& host_allocations = nullptr) {
   kernels::Backend& backend = model.backend();
   const WorkerMemory memory{.range_tokens_max = 1024,
                             .decode_rows_max = 512,
@@ -48,6 +52,7 @@ inline void ServeWithinThePlan(Model& model, kernels::DType weight_dtype, StateS
   }
   EXPECT_EQ(HeldBytes(backend), held) << "starting took more than the plan: " << plan->ToString();
 
+  const int64_t host_allocations_before = host_allocations ? host_allocations() : 0;
   const bool has_latents = !model.state_layout().latents.layers.empty();
   const std::vector<uint32_t> tokens = RandomTokens(1, 4500, 256);
   RunWavefront(workers, {1, 1}, tokens, 1024, 1024);
@@ -73,6 +78,7 @@ inline void ServeWithinThePlan(Model& model, kernels::DType weight_dtype, StateS
     return logits == 1 + boundaries.size();
   }));
   EXPECT_EQ(HeldBytes(backend), held) << "serving took more than the plan: " << plan->ToString();
+  EXPECT_EQ(host_allocations ? host_allocations() : 0, host_allocations_before);
 }
 
 }  // namespace deltafill::test

@@ -167,7 +167,8 @@ TEST(ServingMemoryTest, WhatIsReservedIsEnough) {
     const auto model = LoadModel(directory.path() + "/model", test::NewFakeDevice());
     ASSERT_TRUE(model.ok()) << model.status();
     const std::unique_ptr<StateStore> store = NewMemoryStore({});
-    test::ServeWithinThePlan(**model, kernels::DType::kF32, *store, 2);
+    test::ServeWithinThePlan(**model, kernels::DType::kF32, *store, 2,
+                             [&] { return test::HostAllocations((*model)->backend()); });
   }
 }
 

@@ -28,6 +28,9 @@ class BufferPool {
   // uses it. RESOURCE_EXHAUSTED with the sizes if it does not fit.
   absl::StatusOr<PooledBuffer> Acquire(size_t bytes);
 
+  // Makes sure that one Acquire of so much takes no new memory.
+  absl::Status Prepare(size_t bytes) { return Acquire(bytes).status(); }
+
   size_t bytes() const;  // of all its memory
 
  private:

@@ -22,9 +22,8 @@ BoundarySaver::BoundarySaver(StateStore* store, const StateLayout* layout,
 absl::Status BoundarySaver::Prepare() {
   if (device_ == nullptr) return absl::OkStatus();
   DELTAFILL_TRY(device_->NewOperators(1, &copy_lane_));
-  const LatentLayout& latents = layout_->latents;
-  const size_t piece_bytes = latents.layers.size() * kLatentPieceTokens * latents.RowBytes();
-  DELTAFILL_TRY_ASSIGN(staged, host_buffers_.Acquire(std::max(layout_->bytes, piece_bytes)));
+  DELTAFILL_TRY_ASSIGN(
+      staged, host_buffers_.Acquire(std::max(layout_->bytes, PieceBytesMax(layout_->latents))));
   staged_ = std::move(staged);
   return absl::OkStatus();
 }

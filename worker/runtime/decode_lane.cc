@@ -63,6 +63,9 @@ absl::Status DecodeLane::Prepare() {
   logits_ = {reinterpret_cast<float*>(logits_memory_.get()), logits};
   if (!backend.is_host_memory()) {
     port_lane_.host_buffers = &host_buffers_;
+    // What DecodeStart loads through. Page-locking takes longer than reading: once, at start.
+    DELTAFILL_TRY(host_buffers_.Prepare(layout_.bytes));
+    DELTAFILL_TRY(host_buffers_.Prepare(PieceBytesMax(layout_.latents)));
     DELTAFILL_TRY(RunOnce());
   }
   const auto ready = [this](std::unique_ptr<DecodeSequence> sequence) {

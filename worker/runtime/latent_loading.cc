@@ -127,9 +127,7 @@ absl::Status LoadLatents(StateStore& store, std::span<const PartId> parts,
   std::vector<bool> placed(count, false);
   PooledBuffer staged;
   if (host_buffers != nullptr && !parts.empty()) {
-    const uint64_t rows = std::min(kLatentPieceTokens, boundary);
-    DELTAFILL_TRY_ASSIGN(buffer,
-                         host_buffers->Acquire(rows * layout.RowBytes() * layout.layers.size()));
+    DELTAFILL_TRY_ASSIGN(buffer, host_buffers->Acquire(PieceBytesMax(layout)));
     staged = std::move(buffer);
   }
   PieceReaders readers({store, parts, layout, boundary});

@@ -25,6 +25,11 @@ struct LatentPiece {
   LatentClaimRef claim;
 };
 
+// Of a whole piece, all layers.
+inline size_t PieceBytesMax(const LatentLayout& layout) {
+  return layout.layers.size() * kLatentPieceTokens * layout.RowBytes();
+}
+
 // The piece that ends at `end` (> 0): it starts at the last multiple of kLatentPieceTokens before.
 LatentPiece TakePiece(const SequenceLatents& latents, uint64_t end);
 
@@ -50,9 +55,9 @@ absl::StatusOr<PartReceipt> PutPiece(StateStore& store, const std::string& tenan
 
 // Fills the cache, which has room for them, with the rows of tokens [0, boundary) from the parts,
 // in any order; complete when it returns. host_buffers: page-locked memory to copy to a device
-// from; nullptr for backends that use the host's memory. DATA_LOSS if one is gone, fails its
-// checksum or is no piece of this model up to this boundary, or if one is missing; other errors as
-// the store has them.
+// from, one buffer of PieceBytesMax; nullptr for backends that use the host's memory. DATA_LOSS if
+// one is gone, fails its checksum or is no piece of this model up to this boundary, or if one is
+// missing; other errors as the store has them.
 absl::Status LoadLatents(StateStore& store, std::span<const PartId> parts,
                          const LatentLayout& layout, uint64_t boundary,
                          kernels::Operators& operators, BufferPool* host_buffers,

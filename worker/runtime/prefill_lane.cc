@@ -73,6 +73,7 @@ absl::Status PrefillLane::PrepareDevice() {
   // Page-locking takes longer than reading: once, at start.
   DELTAFILL_TRY_ASSIGN(start_staged, host_buffers_->Acquire(layout_.bytes));
   start_staged_ = std::move(start_staged);
+  DELTAFILL_TRY(host_buffers_->Prepare(PieceBytesMax(layout_.latents)));
   port_lane_.device_buffers = device_buffers_.get();
   port_lane_.host_buffers = host_buffers_.get();
   port_lane_.hand_over = hand_over_.get();
