@@ -258,8 +258,10 @@ void AddScheduling(CLI::App* verb, SchedulingOptions* scheduling) {
                    "A lost worker costs at most so much work")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  verb->add_option("--progress-timeout-s", scheduling->progress_timeout_s,
-                   "A worker whose range gets no further for so long is given up; 0: never")
+  verb->add_option(
+          "--progress-timeout-s", scheduling->progress_timeout_s,
+          "A worker whose range, decodes or exports get no further for so long is given up; "
+          "0: never")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   verb->add_option("--prompts-running-max", scheduling->prompts_running_max, "At once")

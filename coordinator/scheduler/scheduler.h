@@ -148,7 +148,9 @@ class Scheduler {
   void SendDrainOrders();
 
   // tick.cc
-  bool IsStuck(const WorkerState& worker) const;
+  bool RangeIsStuck(const WorkerState& worker) const;
+  bool SingleWorkIsStuck(const WorkerState& worker) const;
+  std::string WhyStuck(const WorkerState& worker) const;
   void GiveUpSilentAndStuck();
 
   // single_work.cc

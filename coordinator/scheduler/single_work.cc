@@ -37,7 +37,9 @@ bool Scheduler::StartSingleWork(PromptState& prompt) {
   prompt.wait_until_s = -1.0;
   if (prompt.started_s < 0) prompt.started_s = clock_();
   const AttemptRef attempt{prompt.number, ++prompt.attempt};
-  workers_.at(single.worker).single_work.insert(prompt.number);
+  WorkerState& worker = workers_.at(single.worker);
+  if (worker.single_work.empty()) worker.single_progressed_s = clock_();
+  worker.single_work.insert(prompt.number);
   if (single.decode != nullptr) {
     output_->Send(single.worker, DecodeOrder{attempt, single.decode});
   } else {
@@ -63,7 +65,9 @@ PromptState* Scheduler::FindSingle(WorkerNumber number, const AttemptRef& attemp
   worker->second.heard_s = clock_();
   PromptState* prompt = FindCurrent(attempt);
   if (prompt == nullptr || prompt->single == nullptr) return nullptr;
-  return prompt->single->worker == number ? prompt : nullptr;
+  if (prompt->single->worker != number) return nullptr;
+  worker->second.single_progressed_s = clock_();
+  return prompt;
 }
 
 void Scheduler::OnDecodeReady(WorkerNumber worker, const AttemptRef& attempt) {

@@ -29,8 +29,9 @@ struct SchedulerOptions {
   uint32_t failures_max = 8;          // attempts in a row that got no further
   double recovery_interval_s = 30.0;  // 0: no recovery boundaries
   double heartbeat_timeout_s = 10.0;
-  // A worker that computes a range which waits for nothing, and reports no progress for this long,
-  // is lost however well it answers; it reports each layer, and what it saves. 0: never.
+  // A worker that computes a range which waits for nothing, or decodes or exports, and reports no
+  // progress of it for this long, is lost however well it answers; it reports each layer, each
+  // token, and what it saves. 0: never.
   double progress_timeout_s = 300.0;
   double worker_grace_s = 5.0;     // waiting for a worker of the model to attach
   double peer_retry_s = 1.0;       // after a hand-over failed, if no loss is noticed before
@@ -47,6 +48,7 @@ struct WorkerState {
   WorkerProfile profile;
   double heard_s = 0.0;
   double progressed_s = 0.0;           // last report of work, or a new range at the front
+  double single_progressed_s = 0.0;    // last report of single work, or the first given
   bool draining = false;               // gets nothing new
   bool drain_sent = false;             // was told so: everything promised to it has been given
   bool drained = false;                // said that nothing is left

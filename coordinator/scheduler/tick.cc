@@ -11,8 +11,8 @@ namespace deltafill::coordinator {
 
 // Of all ranges that were given and are not done, one that waits for no other: it is at the front
 // of its worker, and all before it in its prompt are done (dispatch.cc). It must get on.
-bool Scheduler::IsStuck(const WorkerState& worker) const {
-  if (options_.progress_timeout_s <= 0 || worker.queue.empty()) return false;
+bool Scheduler::RangeIsStuck(const WorkerState& worker) const {
+  if (worker.queue.empty()) return false;
   const GivenRange& front = worker.queue.front();
   const auto found = prompts_.find(front.attempt.prompt);
   if (found == prompts_.end() || found->second.phase != PromptPhase::kRunning) return false;
@@ -23,17 +23,33 @@ bool Scheduler::IsStuck(const WorkerState& worker) const {
                      [](const RangeState& range) { return range.done; });
 }
 
+// Decodes and exports wait for nobody else.
+bool Scheduler::SingleWorkIsStuck(const WorkerState& worker) const {
+  return !worker.single_work.empty() &&
+         clock_() - worker.single_progressed_s > options_.progress_timeout_s;
+}
+
+// "" if it is not.
+std::string Scheduler::WhyStuck(const WorkerState& worker) const {
+  const char* what = nullptr;
+  if (RangeIsStuck(worker)) {
+    what = "a range that waits for no other worker";
+  } else if (SingleWorkIsStuck(worker)) {
+    what = "all that it decodes and exports";
+  }
+  if (what == nullptr || options_.progress_timeout_s <= 0) return "";
+  return absl::StrFormat("it is stuck: %s got no further for %.1f s", what,
+                         options_.progress_timeout_s);
+}
+
 void Scheduler::GiveUpSilentAndStuck() {
   std::vector<std::pair<WorkerNumber, std::string>> given_up;
   for (const auto& [number, worker] : workers_) {
     if (clock_() - worker.heard_s > options_.heartbeat_timeout_s) {
       given_up.emplace_back(
           number, absl::StrFormat("not heard of for %.1f s", options_.heartbeat_timeout_s));
-    } else if (IsStuck(worker)) {
-      given_up.emplace_back(
-          number, absl::StrFormat("it is stuck: a range that waits for no other worker got no "
-                                  "further for %.1f s",
-                                  options_.progress_timeout_s));
+    } else if (std::string why = WhyStuck(worker); !why.empty()) {
+      given_up.emplace_back(number, std::move(why));
     }
   }
   for (const auto& [number, reason] : given_up) {

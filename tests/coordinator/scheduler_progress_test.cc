@@ -79,5 +79,67 @@ TEST(SchedulerProgress, AStuckWorkerIsLostInTheMiddle) {
   EXPECT_TRUE(record->status.ok()) << record->status;
 }
 
+class StuckSingleWork : public ::testing::Test {
+ protected:
+  static SchedulerOptions Options(double progress_timeout_s) {
+    SchedulerOptions options = SchedulerHarness::DefaultOptions();
+    options.progress_timeout_s = progress_timeout_s;
+    options.heartbeat_timeout_s = 1e9;
+    return options;
+  }
+  std::shared_ptr<PromptRecord> SubmitDecode(SchedulerHarness& harness) {
+    auto record = std::make_shared<PromptRecord>();
+    EXPECT_TRUE(harness.scheduler.SubmitDecode(harness.Decode(), record).ok());
+    return record;
+  }
+};
+
+// What has produced nothing goes to another worker; what has, ends with the reason.
+TEST_F(StuckSingleWork, IsLostWithItsWorker) {
+  SchedulerHarness harness(Options(60.0));
+  harness.Attach(1);
+  const auto begun = SubmitDecode(harness);
+  const auto waiting = SubmitDecode(harness);
+  ASSERT_EQ(harness.decodes.size(), 2u);
+  const AttemptRef attempt = harness.decodes[0].second.attempt;
+  harness.Attach(2);
+  for (double now_s : {50.0, 100.0, 150.0}) {  // slow, and not stuck
+    harness.now_s = now_s;
+    harness.scheduler.OnDecodeToken(1, attempt, 5);
+    harness.scheduler.Tick();
+  }
+  harness.now_s = 200.0;
+  harness.scheduler.OnHeartbeat(1, 400, 0.0);  // what is saved moves
+  harness.now_s = 255.0;
+  harness.scheduler.Tick();
+  EXPECT_THAT(harness.closed, IsEmpty());
+  harness.now_s = 261.0;
+  harness.scheduler.Tick();
+  EXPECT_THAT(harness.closed, ElementsAre(1u));
+  EXPECT_EQ(begun->status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(begun->status.message()), HasSubstr("stuck: all that it decodes"));
+  ASSERT_EQ(harness.decodes.size(), 3u);
+  EXPECT_EQ(harness.decodes[2].first, 2u);
+  harness.scheduler.OnDecodeFinished(2, harness.decodes[2].second.attempt, "length", {});
+  EXPECT_TRUE(waiting->status.ok()) << waiting->status;
+}
+
+TEST_F(StuckSingleWork, AnIdleWorkerIsNotStuckAndZeroMeansNever) {
+  SchedulerHarness harness(Options(60.0));
+  harness.Attach(1);
+  harness.now_s = 1000.0;
+  harness.scheduler.Tick();
+  SubmitDecode(harness);
+  harness.now_s = 1059.0;
+  harness.scheduler.Tick();
+  EXPECT_THAT(harness.closed, IsEmpty());
+  SchedulerHarness patient(Options(0.0));
+  patient.Attach(1);
+  SubmitDecode(patient);
+  patient.now_s = 1e6;
+  patient.scheduler.Tick();
+  EXPECT_THAT(patient.closed, IsEmpty());
+}
+
 }  // namespace
 }  // namespace deltafill::coordinator::test
