@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "tests/testing/eventually.h"
 #include "tests/testing/lane_fixture.h"
@@ -73,6 +74,26 @@ TEST_F(DecodeLaneTest, TokensDoNotDependOnTheBatch) {
     EXPECT_EQ(alone->sink.Of<DecodeFinished>().front().finish_reason, "length");
     EXPECT_FALSE(alone->sink.Of<DecodeFinished>().front().has_saved);
   }
+}
+
+// So large that its tokens are chosen on the lane's threads.
+class LargeVocabularyTest : public DecodeLaneTest {
+ protected:
+  LargeVocabularyTest() : DecodeLaneTest({.vocabulary = uint32_t{1} << 16}) {}
+};
+
+TEST_F(LargeVocabularyTest, TokensDoNotDependOnTheThreads) {
+  const auto run = [&](int threads) {
+    auto worker = NewWorker({threads, 128, 4});
+    for (uint64_t prompt = 1; prompt <= 6; ++prompt) worker->decode->Run(Decode(prompt, 5, 12));
+    EXPECT_TRUE(worker->sink.WaitFor<DecodeFinished>(6));
+    std::vector<std::vector<uint32_t>> tokens;
+    for (uint64_t prompt = 1; prompt <= 6; ++prompt) tokens.push_back(TokensOf(*worker, prompt));
+    return tokens;
+  };
+  const auto by_one = run(1);
+  EXPECT_EQ(by_one.front().size(), 12u);
+  EXPECT_EQ(run(3), by_one);
 }
 
 TEST_F(DecodeLaneTest, TheFirstTokenComesFromThePromptsLogits) {
@@ -344,6 +365,44 @@ TEST(SamplerTest, DrawsFollowTheDistribution) {
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(SampleToken(logits, {1.0, 1e-9, 44}, i), 2u);
     EXPECT_LE(SampleToken(std::vector<float>(10, 1.0f), {1.0, 0.2, 45}, i), 1u);
+  }
+}
+
+// Against float64: probabilities by std::exp, tokens sorted by logit for the nucleus.
+TEST(SamplerTest, DrawsAreThoseOfTheExactDistribution) {
+  std::vector<float> logits(4099);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    logits[i] = static_cast<float>(8.0 * std::sin(static_cast<double>(i * i % 6007)) - 3.0);
+  }
+  logits[17] = 20.0f;
+  logits[4098] = -300.0f;
+  for (const double temperature : {0.1, 1.0, 3.0, 1e6}) {
+    for (const double top_p : {1.0, 0.95, 0.3}) {
+      std::vector<double> weights;
+      std::vector<size_t> order(logits.size());
+      for (float x : logits)
+        weights.push_back(std::exp((static_cast<double>(x) - 20.0) / temperature));
+      std::iota(order.begin(), order.end(), size_t{0});
+      std::stable_sort(order.begin(), order.end(),
+                       [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+      const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+      double kept = 0;
+      for (const size_t id : order) {
+        if (top_p < 1.0 && kept >= top_p * total) weights[id] = 0;
+        kept += weights[id];
+      }
+      int differing = 0;
+      for (uint64_t position = 0; position < 400; ++position) {
+        double sum = 0;
+        size_t exact = 0;
+        const double threshold = UniformAt(5, position) * kept;
+        for (; exact + 1 < weights.size() && sum + weights[exact] <= threshold; ++exact) {
+          sum += weights[exact];
+        }
+        differing += SampleToken(logits, {temperature, top_p, 5}, position) != exact;
+      }
+      EXPECT_LE(differing, 1) << temperature << " " << top_p;  // thresholds a rounding away
+    }
   }
 }
 

@@ -17,6 +17,13 @@ namespace deltafill::worker {
 
 using Phase = DecodeSequence::Phase;
 
+namespace {
+
+// Fewer are gone through before another thread has woken up.
+constexpr size_t kLogitsWorthThreads = size_t{1} << 16;
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<DecodeLane>> DecodeLane::Create(const LaneParts& parts,
                                                                const DecodeLaneOptions& options) {
   if (options.rows_max < kBlockTokenCount || options.rows_max % kBlockTokenCount != 0) {
@@ -39,7 +46,8 @@ DecodeLane::DecodeLane(const LaneParts& parts, const DecodeLaneOptions& options)
       options_(options),
       layout_(parts.model->state_layout()),
       vocabulary_(static_cast<size_t>(parts.model->config().vocab_size)),
-      host_buffers_(&parts.model->backend(), BufferPool::Place::kHost) {}
+      host_buffers_(&parts.model->backend(), BufferPool::Place::kHost),
+      team_(std::min(options.threads, options.batch_max)) {}
 
 DecodeLane::~DecodeLane() {
   stopping_.store(true, std::memory_order_release);
@@ -175,14 +183,21 @@ absl::Status DecodeLane::FinishPrompt(DecodeSequence& sequence) {
     Finish(sequence, "length");
     return absl::OkStatus();
   }
-  return TakeToken(sequence, logits);
+  DELTAFILL_TRY_ASSIGN(id, ChooseToken(sequence, logits));
+  TakeToken(sequence, id);
+  return absl::OkStatus();
 }
 
-absl::Status DecodeLane::TakeToken(DecodeSequence& sequence, std::span<const float> logits) {
+absl::StatusOr<uint32_t> DecodeLane::ChooseToken(const DecodeSequence& sequence,
+                                                 std::span<const float> logits) const {
   const DecodeCommand& command = sequence.command;
   const uint64_t position = command.first_token + sequence.tokens.size();
   DELTAFILL_TRY(CheckLogitsFinite(logits, absl::StrCat("token at position ", position).c_str()));
-  const uint32_t id = SampleToken(logits, command.sampling, position);
+  return SampleToken(logits, command.sampling, position);
+}
+
+void DecodeLane::TakeToken(DecodeSequence& sequence, uint32_t id) {
+  const DecodeCommand& command = sequence.command;
   sequence.tokens.push_back(id);
   parts_.sink->Emit(DecodeToken{command.attempt, id});
   if (std::find(command.stop_ids.begin(), command.stop_ids.end(), id) != command.stop_ids.end()) {
@@ -190,7 +205,20 @@ absl::Status DecodeLane::TakeToken(DecodeSequence& sequence, std::span<const flo
   } else if (sequence.generated() >= command.max_tokens) {
     Finish(sequence, "length");
   }
-  return absl::OkStatus();
+}
+
+// Going through vocabularies takes longer than a device's step, and its threads are idle by then.
+void DecodeLane::ChooseTokens(std::span<DecodeSequence* const> batch,
+                              std::span<absl::StatusOr<uint32_t>> ids) {
+  const auto choose = [&](int64_t index, int /*thread*/) {
+    const size_t i = static_cast<size_t>(index);
+    ids[i] = ChooseToken(*batch[i], logits_.subspan(i * vocabulary_, vocabulary_));
+  };
+  if (batch.size() * vocabulary_ < kLogitsWorthThreads) {
+    for (size_t i = 0; i < batch.size(); ++i) choose(static_cast<int64_t>(i), 0);
+  } else {
+    team_.ParallelFor(static_cast<int64_t>(batch.size()), choose);
+  }
 }
 
 void DecodeLane::StepBatch() {
@@ -217,13 +245,19 @@ void DecodeLane::StepBatch() {
   absl::Status stepped = parts_.model->DecodeStep(*lane_, rows, logits);
   // What was issued before an error must not outlive the states.
   if (!stepped.ok()) (void)lane_->operators().Synchronize();
+  std::vector<absl::StatusOr<uint32_t>> ids(batch.size(), uint32_t{0});
+  if (stepped.ok()) {
+    ChooseTokens(batch, ids);
+  } else {
+    std::fill(ids.begin(), ids.end(), stepped);
+  }
   for (size_t i = 0; i < batch.size(); ++i) {
-    absl::Status status = stepped;
-    if (status.ok()) {
+    if (ids[i].ok()) {
       ++batch[i]->current.tokens;
-      status = TakeToken(*batch[i], logits.subspan(i * vocabulary_, vocabulary_));
+      TakeToken(*batch[i], *ids[i]);
+    } else {
+      Fail(*batch[i], ids[i].status());
     }
-    if (!status.ok()) Fail(*batch[i], status);
   }
 }
 

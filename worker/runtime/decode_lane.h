@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cpu/thread_team.h"
 #include "worker/model/model.h"
 #include "worker/runtime/closable_queue.h"
 #include "worker/runtime/commands.h"
@@ -62,7 +63,12 @@ class DecodeLane {
   absl::Status AdvanceSaving(DecodeSequence& sequence);
   absl::Status PrefillChunk(DecodeSequence& sequence, size_t count);
   void StepBatch();
-  absl::Status TakeToken(DecodeSequence& sequence, std::span<const float> logits);
+  // Reads the sequence only: several may be chosen for at once.
+  absl::StatusOr<uint32_t> ChooseToken(const DecodeSequence& sequence,
+                                       std::span<const float> logits) const;
+  void ChooseTokens(std::span<DecodeSequence* const> batch,
+                    std::span<absl::StatusOr<uint32_t>> ids);
+  void TakeToken(DecodeSequence& sequence, uint32_t id);
   void Finish(DecodeSequence& sequence, const char* reason);
   SaveRequest Saving(DecodeSequence& sequence, uint64_t end) const;
   void SaveExport(DecodeSequence& sequence, std::span<const float> logits);
@@ -82,6 +88,7 @@ class DecodeLane {
   std::vector<std::unique_ptr<DecodeSequence>> active_;
   PooledBuffer logits_memory_;
   std::span<float> logits_;  // [batch_max, vocabulary]
+  kernels::cpu::ThreadTeam team_;
 
   std::atomic<bool> stopping_{false};
   std::atomic<int64_t> pending_{0};
