@@ -241,6 +241,12 @@ void AddCompute(CLI::App* verb, const char* device_help, ComputeOptions* compute
       "--range-tokens-max", compute->range_tokens_max,
       "Room for this many tokens' activations, a multiple of 64; 0: the device's choice "
       "(4096 on a CPU, up to 16384 on a card)");
+  verb->add_option(
+          "--decode-batch", compute->decode_batch,
+          "Decodes and exports that one worker runs at once; more wait. Each takes room for "
+          "three states")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 512));
   verb->add_option("--latent-budget", compute->latent_budget,
                    "Latents of attention layers that one worker keeps, for instance 64G")
       ->capture_default_str();

@@ -146,6 +146,7 @@ struct ComputeOptions {
   std::string device = "cpu";              // "cpu", "cuda", "cuda:0,1"
   int threads_per_worker = 0;              // 0: the machine's cores divided by the workers
   uint64_t range_tokens_max = 0;           // 0: the device's choice
+  int decode_batch = 16;                   // of one worker
   std::string latent_budget = "8G";        // of one worker: bytes, or with K, M, G, T
   std::string compute_dtype;               // "f32" or "bf16"; "": the device's own
   std::string isa;                         // "", "avx2", "avx512"

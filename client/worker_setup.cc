@@ -21,6 +21,7 @@ absl::StatusOr<worker::WorkerSetup> NewWorkerSetup(const ComputeOptions& options
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   setup.threads =
       options.threads_per_worker > 0 ? options.threads_per_worker : std::max(1, cores / workers);
+  setup.decode_batch_max = options.decode_batch;
   setup.range_tokens_max = static_cast<int64_t>(options.range_tokens_max);
   setup.log = coordinator::LogNotice;
   return setup;

@@ -36,6 +36,7 @@ struct WorkerProfile {
   uint64_t range_tokens_max = 0;
   // That its latents have room for, those of all prompts together; models with attention layers.
   uint64_t latent_tokens_max = std::numeric_limits<uint64_t>::max();
+  uint32_t decode_batch_max = 16;  // decodes and exports that it runs at once
 };
 
 // The boundary state that work starts from.

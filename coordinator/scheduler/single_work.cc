@@ -22,8 +22,8 @@ bool Scheduler::StartSingleWork(PromptState& prompt) {
   std::optional<std::pair<std::pair<size_t, double>, WorkerNumber>> least;
   for (WorkerNumber number : UsableWorkers(prompt)) {
     const WorkerState& worker = workers_.at(number);
-    if (worker.single_work.size() >= options_.single_work_per_worker_max) continue;
     if (!HasLatentRoom(worker, LatentTokens(prompt))) continue;
+    if (worker.single_work.size() >= worker.profile.decode_batch_max) continue;
     double queued_s = 0.0;
     for (const GivenRange& given : worker.queue) queued_s += given.predicted_s;
     const std::pair<std::pair<size_t, double>, WorkerNumber> load{

@@ -22,9 +22,8 @@ struct SchedulerOptions {
   // Prompts are numbered from the next one on. Workers and their links outlive a coordinator, and
   // tell prompts by their numbers: another coordinator's must not come again.
   PromptNumber prompt_last = 0;
-  uint32_t prompts_running_max = 16;         // prefills
-  uint32_t prompts_queued_max = 256;         // of every kind
-  uint32_t single_work_per_worker_max = 16;  // decodes and exports that a worker runs at once
+  uint32_t prompts_running_max = 16;  // prefills
+  uint32_t prompts_queued_max = 256;  // of every kind
   uint32_t ranges_queued_max = 2;     // given ahead to a worker; see dispatch.cc for the bound
   uint32_t failures_max = 8;          // attempts in a row that got no further
   double recovery_interval_s = 30.0;  // 0: no recovery boundaries

@@ -66,6 +66,7 @@ absl::StatusOr<WorkerProfile> WorkerRegistry::Add(uint32_t protocol, WorkerProfi
     return Invalid(absl::StrCat("hello.range_tokens_max: ", profile.range_tokens_max,
                                 " is under one block of 64"));
   }
+  if (profile.decode_batch_max == 0) return Invalid("hello.decode_batch_max: must be at least 1");
   for (const auto& [number, other] : profiles_) {
     if (other.model.fingerprint == profile.model.fingerprint &&
         (other.model.layers != profile.model.layers ||

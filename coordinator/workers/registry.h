@@ -12,7 +12,7 @@
 
 namespace deltafill::coordinator {
 
-inline constexpr uint32_t kWorkerProtocol = 1;
+inline constexpr uint32_t kWorkerProtocol = 2;
 inline constexpr size_t kWorkerNameBytesMax = 128;
 inline constexpr size_t kWorkersMax = 1024;
 

@@ -22,11 +22,9 @@ absl::Status Check(const SchedulingOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("range_tokens: ", scheduler.plan.range_tokens, " is not a multiple of 64"));
   }
-  if (scheduler.prompts_running_max == 0 || scheduler.ranges_queued_max == 0 ||
-      scheduler.single_work_per_worker_max == 0) {
+  if (scheduler.prompts_running_max == 0 || scheduler.ranges_queued_max == 0) {
     return absl::InvalidArgumentError(
-        "prompts_running_max, ranges_queued_max and single_work_per_worker_max: must be at least "
-        "1");
+        "prompts_running_max and ranges_queued_max: must be at least 1");
   }
   if (options.heartbeat_ms == 0 || options.heartbeat_ms * 2e-3 > scheduler.heartbeat_timeout_s) {
     return absl::InvalidArgumentError(absl::StrCat("heartbeat_ms: ", options.heartbeat_ms,

@@ -236,6 +236,7 @@ absl::StatusOr<WorkerProfile> ProfileFromHello(const v1::WorkerHello& hello) {
   profile.exchange_address = hello.exchange_address();
   profile.range_tokens_max = hello.range_tokens_max();
   if (hello.has_latent_tokens_max()) profile.latent_tokens_max = hello.latent_tokens_max();
+  profile.decode_batch_max = hello.decode_batch_max();
   profile.costs = {hello.costs().layer_fixed_s(), hello.costs().layer_token_s(),
                    hello.costs().range_fixed_s(), hello.costs().handover_fraction(),
                    hello.costs().exchange_s(),    ReadAttentionCosts(hello.costs())};
@@ -292,9 +293,10 @@ absl::Status DeliverEvent(WorkerNumber worker, const v1::WorkerEvent& event, Sch
     case v1::WorkerEvent::kDecodeReady:
       scheduler.OnDecodeReady(worker, ReadAttempt(event.decode_ready().attempt()));
       return absl::OkStatus();
-    case v1::WorkerEvent::kDecodeToken:
-      scheduler.OnDecodeToken(worker, ReadAttempt(event.decode_token().attempt()),
-                              event.decode_token().id());
+    case v1::WorkerEvent::kDecodeTokens:
+      for (const v1::DecodeToken& token : event.decode_tokens().tokens()) {
+        scheduler.OnDecodeToken(worker, ReadAttempt(token.attempt()), token.id());
+      }
       return absl::OkStatus();
     case v1::WorkerEvent::kDecodeFinished:
       return DeliverDecodeFinished(worker, event.decode_finished(), scheduler);

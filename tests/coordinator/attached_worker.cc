@@ -10,10 +10,11 @@ using std::chrono::seconds;
 
 v1::WorkerHello FakeHello(const std::string& name) {
   v1::WorkerHello hello;
-  hello.set_protocol(1);
+  hello.set_protocol(2);
   hello.set_name(name);
   hello.set_device("none");
   hello.set_range_tokens_max(1024);
+  hello.set_decode_batch_max(16);
   v1::WorkerModel* model = hello.mutable_model();
   model->set_name("fake");
   model->set_fingerprint(std::string(32, '\7'));
@@ -97,8 +98,10 @@ void FakeAttachedWorker::Answer(const v1::WorkerCommand& command) {
     *event.mutable_decode_ready()->mutable_attempt() = command.run_decode().attempt();
     Write(event);
     for (uint32_t i = 0; i < command.run_decode().max_tokens(); ++i) {
-      *event.mutable_decode_token()->mutable_attempt() = command.run_decode().attempt();
-      event.mutable_decode_token()->set_id(i);
+      event.mutable_decode_tokens()->clear_tokens();
+      v1::DecodeToken* token = event.mutable_decode_tokens()->add_tokens();
+      *token->mutable_attempt() = command.run_decode().attempt();
+      token->set_id(i);
       Write(event);
     }
     *event.mutable_decode_finished()->mutable_attempt() = command.run_decode().attempt();

@@ -47,7 +47,7 @@ TEST(WorkerRegistry, NumbersAreNeverUsedTwiceAndNamesAgain) {
 
 TEST(WorkerRegistry, RefusalsNameTheField) {
   WorkerRegistry registry;
-  EXPECT_TRUE(absl::IsFailedPrecondition(registry.Add(2, Profile("a")).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(registry.Add(kWorkerProtocol + 1, Profile("a")).status()));
   EXPECT_THAT(Refusal(registry, Profile("")), HasSubstr("hello.name"));
   EXPECT_THAT(Refusal(registry, Profile(std::string(129, 'x'))), HasSubstr("hello.name"));
   WorkerProfile profile = Profile("a");
@@ -65,6 +65,9 @@ TEST(WorkerRegistry, RefusalsNameTheField) {
   profile = Profile("a");
   profile.range_tokens_max = 63;
   EXPECT_THAT(Refusal(registry, profile), HasSubstr("hello.range_tokens_max"));
+  profile.range_tokens_max = 64;
+  profile.decode_batch_max = 0;
+  EXPECT_THAT(Refusal(registry, profile), HasSubstr("hello.decode_batch_max"));
   profile = Profile("a");
   profile.costs.layer_token_s = std::numeric_limits<double>::quiet_NaN();
   EXPECT_THAT(Refusal(registry, profile), HasSubstr("hello.costs"));

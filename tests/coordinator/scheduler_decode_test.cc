@@ -35,11 +35,13 @@ TEST(SchedulerDecode, RunsFromReadyToFinish) {
 
 TEST(SchedulerDecode, GoesToTheLeastLoadedWorkerAndWaitsForRoom) {
   SchedulerOptions options = SchedulerHarness::DefaultOptions();
-  options.single_work_per_worker_max = 1;
   options.prompts_running_max = 1;
   SchedulerHarness harness(options);
-  harness.Attach(1);
-  harness.Attach(2);
+  for (const WorkerNumber number : {1, 2}) {
+    WorkerProfile profile = harness.Profile(number);
+    profile.decode_batch_max = 1;
+    harness.scheduler.AttachWorker(profile);
+  }
   harness.Submit(harness.Prefill(64));
   harness.Submit(harness.Prefill(64));  // waits, and holds no decode up
   const WorkerNumber busy = harness.ranges[0].first;

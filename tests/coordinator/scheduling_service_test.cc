@@ -278,7 +278,7 @@ TEST_F(SchedulingServiceTest, RefusedHellos) {
   hello.clear_model();
   FakeAttachedWorker old(channel_, hello, true);
   EXPECT_TRUE(absl::IsFailedPrecondition(old.Join())) << old.Join();
-  hello.set_protocol(1);
+  hello.set_protocol(2);
   FakeAttachedWorker empty(channel_, hello, true);
   EXPECT_TRUE(absl::IsInvalidArgument(empty.Join())) << empty.Join();
 

@@ -87,7 +87,7 @@ TEST(WorkerAgentTest, SaysHelloBeatsAndCarriesBothWays) {
   ASSERT_TRUE(coordinator.WaitAttached(0));
   v1::WorkerEvent event;
   ASSERT_TRUE(coordinator.Take([](uint32_t, const auto& e) { return e.has_hello(); }, &event));
-  EXPECT_EQ(event.hello().protocol(), 1u);
+  EXPECT_EQ(event.hello().protocol(), 2u);
   EXPECT_EQ(event.hello().name(), "one");
   EXPECT_EQ(event.hello().exchange_address(), "10.0.0.1:5");
   EXPECT_EQ(event.hello().model().fingerprint().size(), 32u);
@@ -101,12 +101,23 @@ TEST(WorkerAgentTest, SaysHelloBeatsAndCarriesBothWays) {
   }
   EXPECT_EQ(handler.number.load(), 0);
 
-  // Events keep their order.
-  for (uint32_t id = 0; id < 500; ++id) agent.Emit(DecodeToken{{3, 1}, id});
+  // Events keep their order; tokens that wait for a message to be written share the next one.
   for (uint32_t id = 0; id < 500; ++id) {
-    ASSERT_TRUE(
-        coordinator.Take([](uint32_t, const auto& e) { return e.has_decode_token(); }, &event));
-    ASSERT_EQ(event.decode_token().id(), id);
+    if (id == 300) agent.Emit(DecodeReady{{4, 1}});
+    agent.Emit(DecodeToken{{3, 1}, id});
+  }
+  const auto is_decoding = [](uint32_t, const auto& e) {
+    return e.has_decode_tokens() || e.has_decode_ready();
+  };
+  for (uint32_t id = 0; id < 500;) {
+    ASSERT_TRUE(coordinator.Take(is_decoding, &event));
+    if (event.has_decode_ready()) {
+      EXPECT_EQ(id, 300u);
+    }
+    for (const v1::DecodeToken& token : event.decode_tokens().tokens()) {
+      ASSERT_EQ(token.id(), id++);
+      ASSERT_EQ(token.attempt().prompt(), 3u);
+    }
   }
 
   v1::WorkerCommand command;
@@ -158,8 +169,9 @@ TEST(WorkerAgentTest, ComesBackWhenDroppedAndWhenTheCoordinatorRestarts) {
   agent.Emit(DecodeToken{{1, 1}, 2});
   v1::WorkerEvent event;
   ASSERT_TRUE(
-      coordinator->Take([](uint32_t, const auto& e) { return e.has_decode_token(); }, &event));
-  EXPECT_EQ(event.decode_token().id(), 2u);
+      coordinator->Take([](uint32_t, const auto& e) { return e.has_decode_tokens(); }, &event));
+  ASSERT_EQ(event.decode_tokens().tokens_size(), 1);
+  EXPECT_EQ(event.decode_tokens().tokens(0).id(), 2u);
   EXPECT_FALSE(agent.WaitFinished(milliseconds(0)));
 }
 
@@ -189,7 +201,7 @@ TEST(WorkerAgentTest, DrainsInOrder) {
   bool token_seen = false;
   ASSERT_TRUE(coordinator.Take(
       [&](uint32_t, const auto& e) {
-        token_seen |= e.has_decode_token();
+        token_seen |= e.has_decode_tokens();
         return e.has_drained();
       },
       &event));
@@ -229,7 +241,7 @@ TEST(WorkerAgentTest, AFailedWorkerLeavesForGoodAndSaysWhy) {
   bool token_seen = false;
   ASSERT_TRUE(coordinator.Take(
       [&](uint32_t, const auto& e) {
-        token_seen |= e.has_decode_token();
+        token_seen |= e.has_decode_tokens();
         return e.has_failed();
       },
       &event));

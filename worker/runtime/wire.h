@@ -15,6 +15,7 @@ class WorkerEvent;
 namespace deltafill::worker {
 
 void ToWire(const WorkerProfile& profile, v1::WorkerEvent* message);
+// A DecodeToken is added to the tokens that the message has.
 void ToWire(const WorkerEvent& event, v1::WorkerEvent* message);
 
 // INVALID_ARGUMENT naming the field: token bytes that are not whole ids, part ids without 32 bytes,

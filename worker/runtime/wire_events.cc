@@ -7,7 +7,7 @@
 namespace deltafill::worker {
 namespace {
 
-constexpr uint32_t kProtocol = 1;
+constexpr uint32_t kProtocol = 2;
 
 void Fill(const AttemptKey& attempt, v1::AttemptId* message) {
   message->set_prompt(attempt.prompt);
@@ -115,8 +115,9 @@ struct EventFiller {
     Fill(event.attempt, message->mutable_decode_ready()->mutable_attempt());
   }
   void operator()(const DecodeToken& event) const {
-    Fill(event.attempt, message->mutable_decode_token()->mutable_attempt());
-    message->mutable_decode_token()->set_id(event.id);
+    v1::DecodeToken* token = message->mutable_decode_tokens()->add_tokens();
+    Fill(event.attempt, token->mutable_attempt());
+    token->set_id(event.id);
   }
   void operator()(const DecodeFinished& event) const {
     v1::DecodeFinished* finished = message->mutable_decode_finished();
@@ -146,6 +147,7 @@ void ToWire(const WorkerProfile& profile, v1::WorkerEvent* message) {
   hello->set_device(profile.device);
   hello->set_range_tokens_max(profile.range_tokens_max);
   if (!profile.latents.layers.empty()) hello->set_latent_tokens_max(profile.latent_tokens_max);
+  hello->set_decode_batch_max(profile.decode_batch_max);
   Fill(profile.costs, hello->mutable_costs());
   Fill(profile, hello->mutable_model());
 }

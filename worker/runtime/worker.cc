@@ -209,6 +209,7 @@ absl::Status Worker::Composition::DescribeWorker() {
                                        setup_.threads == 1 ? " thread" : " threads")
                         : setup_.device;
   profile_.range_tokens_max = static_cast<uint64_t>(setup_.range_tokens_max);
+  profile_.decode_batch_max = static_cast<uint32_t>(setup_.decode_batch_max);
   profile_.costs = costs;
   profile_.model_name = setup_.served.name;
   profile_.fingerprint = model.fingerprint();

@@ -44,7 +44,7 @@ struct WorkerSetup {
   // Of attention layers, for all prompts and decodings that the worker has at hand; whatever would
   // need more is refused with RESOURCE_EXHAUSTED.
   size_t latent_bytes_max = size_t{8} << 30;
-  int decode_batch_max = 16;
+  int decode_batch_max = 16;  // decodes and exports at once, [1, 512]; more wait
   std::optional<CostConstants>
       costs;  // measured if not given: give one worker's to the others of its device
   std::function<void(const std::string& line)> log;  // may be empty; from any thread

@@ -25,6 +25,7 @@ using Outbox = ClosableQueue<WorkerEvent>;
 constexpr std::chrono::milliseconds kIdlePoll{5};
 // For the coordinator to end the stream of a worker that has failed; it may be gone too.
 constexpr std::chrono::milliseconds kLeaveTimeout{2000};
+constexpr int kTokensPerMessage = 4096;
 
 }  // namespace
 
@@ -41,6 +42,7 @@ struct WorkerAgent::Core {
   void WriteEvents(Stream& stream, grpc::ClientContext& context, Outbox& outbox,
                    std::chrono::milliseconds heartbeat);
   bool WriteEvent(Stream& stream, const WorkerEvent& event);
+  bool WriteWithTokens(Stream& stream, Outbox& session_outbox, std::optional<WorkerEvent>* event);
   bool WriteDrained(Stream& stream, Outbox& outbox);
   static bool Leave(Stream& stream, Outbox& outbox);
   WorkerHeartbeat Heartbeat() {
@@ -172,9 +174,30 @@ bool WorkerAgent::Core::WriteEvent(Stream& stream, const WorkerEvent& event) {
   return stream.Write(message);
 }
 
+// A message costs the coordinator a few wake-ups, whatever is in it: a token takes those behind it
+// along. `event` is then what comes after what was written, if it was taken out already.
+bool WorkerAgent::Core::WriteWithTokens(Stream& stream, Outbox& session_outbox,
+                                        std::optional<WorkerEvent>* event) {
+  const auto is_token = [event] {
+    return event->has_value() && std::holds_alternative<DecodeToken>(**event);
+  };
+  v1::WorkerEvent message;
+  bool adding = is_token();
+  ToWire(**event, &message);
+  event->reset();
+  while (adding && message.decode_tokens().tokens_size() < kTokensPerMessage) {
+    *event = session_outbox.TryPop();
+    adding = is_token();
+    if (adding) ToWire(**event, &message);
+  }
+  if (adding) event->reset();
+  return stream.Write(message);
+}
+
 void WorkerAgent::Core::WriteEvents(Stream& stream, grpc::ClientContext& session_context,
                                     Outbox& session_outbox, std::chrono::milliseconds heartbeat) {
   auto next_heartbeat = Clock::now();
+  std::optional<WorkerEvent> event;
   for (;;) {
     bool written = true;
     if (Clock::now() >= next_heartbeat) {
@@ -182,20 +205,20 @@ void WorkerAgent::Core::WriteEvents(Stream& stream, grpc::ClientContext& session
       next_heartbeat = Clock::now() + heartbeat;
     }
     // Idle is asked before the outbox is emptied: what was emitted until then goes out first.
-    if (written && drain_ordered.load() && handler->Idle()) {
+    if (written && !event.has_value() && drain_ordered.load() && handler->Idle()) {
       if (WriteDrained(stream, session_outbox)) return;
       written = false;
     }
     if (!written) break;
     auto deadline = next_heartbeat;
     if (drain_ordered.load()) deadline = std::min(deadline, Clock::now() + kIdlePoll);
-    std::optional<WorkerEvent> event = session_outbox.PopUntil(deadline);
+    if (!event.has_value()) event = session_outbox.PopUntil(deadline);
     if (!event.has_value() && session_outbox.closed()) break;
-    if (event.has_value() && !WriteEvent(stream, *event)) break;
-    if (event.has_value() && std::holds_alternative<WorkerFailed>(*event)) {
-      if (Leave(stream, session_outbox)) return;
-      break;
-    }
+    if (!event.has_value()) continue;
+    const bool fails = std::holds_alternative<WorkerFailed>(*event);
+    if (!WriteWithTokens(stream, session_outbox, &event)) break;
+    if (fails && Leave(stream, session_outbox)) return;
+    if (fails) break;
   }
   session_context.TryCancel();
 }

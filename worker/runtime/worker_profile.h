@@ -40,6 +40,7 @@ struct WorkerProfile {
   std::string device;            // for people
   uint64_t range_tokens_max = 0;
   uint64_t latent_tokens_max = 0;  // of all prompts together; models with attention layers only
+  uint32_t decode_batch_max = 0;
   CostConstants costs;
   // The model.
   std::string model_name;
