@@ -20,6 +20,7 @@ deltafill_runtime_test(exchange_transport_test LABELS core concurrency LIBS prot
 deltafill_runtime_test(runtime_prefill_lane_test TWICE LABELS core concurrency)
 deltafill_runtime_test(runtime_start_state_test TWICE LABELS core concurrency)
 deltafill_runtime_test(runtime_decode_lane_test TWICE LABELS core concurrency)
+deltafill_runtime_test(runtime_sampler_test LABELS core)
 deltafill_runtime_test(runtime_latents_test TWICE LABELS core concurrency)
 deltafill_runtime_test(runtime_agent_test LABELS core concurrency LIBS proto_worker)
 deltafill_runtime_test(runtime_worker_test TWICE LABELS core concurrency LIBS proto_worker)
