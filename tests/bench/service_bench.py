@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A whole service with random weights: a long prompt cold, resumed with 1,000 tokens more, decoded.
 
-Usage: DELTAFILL_BIN=... [DELTAFILL_TEST_DEVICE=cuda] [DELTAFILL_AT_ONCE=16] service_bench.py PRESET TOKENS
-WORKERSxRANGE...
+Usage: DELTAFILL_BIN=... [DELTAFILL_TEST_DEVICE=cuda] [DELTAFILL_AT_ONCE=16,64]
+service_bench.py PRESET TOKENS WORKERSxRANGE...
 One service for each WORKERSxRANGE (workers, and --range-tokens-max). Prints a Markdown table on
 standard output and the services' own lines about memory and loading on standard error.
 """
@@ -24,7 +24,7 @@ MORE = 1000
 RESUMES = 5
 DECODED = (64, 576)
 # Decodings; of hybrids each holds the latents of all tokens, in the worker's --latent-budget.
-AT_ONCE = int(os.environ.get("DELTAFILL_AT_ONCE", "16"))
+AT_ONCE = [int(number) for number in os.environ.get("DELTAFILL_AT_ONCE", "16").split(",")]
 
 
 class DeviceMemory:
@@ -62,17 +62,22 @@ def decode_rate(client, state):
     return (DECODED[1] - DECODED[0]) / (seconds[1] - seconds[0])
 
 
-def decode_rate_at_once(client, state):
-    """Of several decodings of one worker together, starting included."""
+def decode_rate_at_once(client, state, calls):
+    """Of several decodings together: starting left out, and starting (of clients too) included."""
 
-    def call(number):
-        client.decode("--state", state, "--max-tokens", DECODED[1], "--ignore-eos", "--temperature",
-                      1, "--seed", number)
+    def seconds(count):
+        def call(number):
+            client.decode("--state", state, "--max-tokens", count, "--ignore-eos", "--temperature",
+                          1, "--seed", number)
 
-    started = time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as threads:
-        list(threads.map(call, range(AT_ONCE)))  # raises what a call raised
-    return AT_ONCE * DECODED[1] / (time.monotonic() - started)
+        started = time.monotonic()
+        with concurrent.futures.ThreadPoolExecutor(calls) as threads:
+            list(threads.map(call, range(calls)))  # raises what a call raised
+        return time.monotonic() - started
+
+    few, many = map(seconds, DECODED)
+    alone = calls * (DECODED[1] - DECODED[0]) / (many - few)
+    return f"{alone:,.0f} ({calls * DECODED[1] / many:,.0f})"
 
 
 def resume(client, prefix):
@@ -100,7 +105,7 @@ def measure(folder, model, tokens, workers, range_tokens):
     memory = DeviceMemory()
     started = time.monotonic()
     with service.Service(folder, "--random-weights", 1, "--range-tokens-max", range_tokens,
-                         workers=workers, model=model) as client:
+                         "--decode-batch", max(AT_ONCE), workers=workers, model=model) as client:
         start_s = time.monotonic() - started
         client.prefill(tokens[:4 * range_tokens], "--no-resume", "--tenant", "warm")
         cold = client.prefill(tokens[:-MORE], logits=True)
@@ -109,7 +114,8 @@ def measure(folder, model, tokens, workers, range_tokens):
         kinds = service.bytes_by_kind(client.call("state", "show", cold["state"])["parts"])
         print(f"state of {cold['tokens']:,} tokens: {json.dumps(kinds)} bytes", file=sys.stderr)
         alone = decode_rate(client, resumed["state"])
-        together = decode_rate_at_once(client, resumed["state"])
+        together = " | ".join(decode_rate_at_once(client, resumed["state"], calls)
+                              for calls in AT_ONCE)
     for line in pathlib.Path(client.process.log).read_text().splitlines():
         if any(word in line for word in ("memory: ", "weights: ", "ready: ", "error", "warning")):
             print(line, file=sys.stderr)
@@ -118,7 +124,7 @@ def measure(folder, model, tokens, workers, range_tokens):
             f"| {cold['logits_s']:.3f} | {cold['tokens'] / prefill_s:,.0f} "
             f"| {resumed['cached_tokens']:,} | {resumed['logits_s']:.3f} "
             f"| {cold['logits_s'] / resumed['logits_s']:.0f} | {split(resumes)} "
-            f"| {alone:,.0f} | {together:,.0f} | {memory.stop()} |")
+            f"| {alone:,.0f} | {together} | {memory.stop()} |")
 
 
 def main():
@@ -128,11 +134,13 @@ def main():
         service.run("model", "init", "--preset", preset, "--config-only", "--out", model)
         tokens = service.some_tokens(count + MORE, seed=31, vocabulary=vocabulary_of(model))
         print(f"{preset}, {count:,} tokens cold and {MORE:,} more resumed; seconds as the client sees "
-              f"them; decoding from the state of all of them, greedy, and {AT_ONCE} at once\n")
-        print("| workers | range | start s | cold s | cold logits s | cold tokens/s | cached "
-              f"| resumed logits s | faster | median of {RESUMES}, ms | prompt | lookup | computing "
-              "| waiting for the state | decode tokens/s | at once tokens/s | peak GiB |")
-        print("|" + "---|" * 17, flush=True)
+              "them; decoding from the state of all of them, tokens a second: one greedily, and several "
+              "at once (in brackets, starting included)\n")
+        columns = ["workers", "range", "start s", "cold s", "cold logits s", "cold tokens/s", "cached",
+                   "resumed logits s", "faster", f"median of {RESUMES}, ms", "prompt", "lookup",
+                   "computing", "waiting for the state", "decoding alone",
+                   *(f"{calls} at once" for calls in AT_ONCE), "peak GiB"]
+        print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
         for number, case in enumerate(sys.argv[3:]):
             workers, range_tokens = map(int, case.split("x"))
             print(measure(f"{folder}/{number}", model, tokens, workers, range_tokens), flush=True)

@@ -75,8 +75,8 @@ run_integration() {
 }
 
 run_bench() {
-  check bench 300 "service, 1.4 B" python3 -B tests/bench/service_bench.py dense-1b 1048576 \
-    1x8192 2x8192 1x4096 1x16384
+  DELTAFILL_AT_ONCE=16,64 check bench 300 "service, 1.4 B" \
+    python3 -B tests/bench/service_bench.py dense-1b 1048576 1x8192 2x8192 1x4096 1x16384
 }
 
 run_bench48() {
