@@ -1,9 +1,6 @@
 // Latents from the state store into a cache: some threads read and check pieces, one copies them.
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
-#include <deque>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -11,6 +8,7 @@
 #include "worker/model/status_steps.h"
 #include "worker/runtime/latent_pieces.h"
 #include "worker/runtime/part_access.h"
+#include "worker/runtime/part_readers.h"
 
 namespace deltafill::worker {
 namespace {
@@ -27,7 +25,6 @@ struct LoadedPiece {
 // What all pieces are loaded for.
 struct Wanted {
   StateStore& store;
-  std::span<const PartId> parts;
   const LatentLayout& layout;
   uint64_t boundary;
 };
@@ -47,55 +44,11 @@ absl::StatusOr<LoadedPiece> ReadPiece(const Wanted& wanted, const PartId& id) {
   return piece;
 }
 
-// Threads that read pieces in any order, at most so many ahead of whoever takes them.
-class PieceReaders {
- public:
-  explicit PieceReaders(const Wanted& wanted) : wanted_(wanted) {
-    const size_t count = std::min({kReadersMax, wanted.parts.size(),
-                                   size_t{std::max(1u, std::thread::hardware_concurrency())}});
-    for (size_t i = 0; i < count; ++i) threads_.emplace_back([this] { Read(); });
-  }
-  ~PieceReaders() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
-
-  // Blocks; each piece once.
-  absl::StatusOr<LoadedPiece> Take() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return !ready_.empty(); });
-    absl::StatusOr<LoadedPiece> piece = std::move(ready_.front());
-    ready_.pop_front();
-    changed_.notify_all();
-    return piece;
-  }
-
- private:
-  void Read() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (!stopping_ && next_ < wanted_.parts.size()) {
-      const PartId& id = wanted_.parts[next_++];
-      lock.unlock();
-      absl::StatusOr<LoadedPiece> piece = ReadPiece(wanted_, id);
-      lock.lock();
-      changed_.wait(lock, [&] { return stopping_ || ready_.size() < kReadyMax; });
-      ready_.push_back(std::move(piece));
-      changed_.notify_all();
-    }
-  }
-
-  const Wanted wanted_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  size_t next_ = 0;  // guarded by mutex_, as all below
-  bool stopping_ = false;
-  std::deque<absl::StatusOr<LoadedPiece>> ready_;
-  std::vector<std::thread> threads_;
-};
+PartReads ReadsOf(size_t piece_count) {
+  const size_t readers =
+      std::min(kReadersMax, size_t{std::max(1u, std::thread::hardware_concurrency())});
+  return {.count = piece_count, .ahead_max = readers + kReadyMax, .readers_max = readers};
+}
 
 // `staged`: page-locked memory to copy from, or nullptr.
 absl::Status PlacePiece(const LoadedPiece& piece, kernels::Operators& operators, std::byte* staged,
@@ -130,9 +83,15 @@ absl::Status LoadLatents(StateStore& store, std::span<const PartId> parts,
     DELTAFILL_TRY_ASSIGN(buffer, host_buffers->Acquire(PieceBytesMax(layout)));
     staged = std::move(buffer);
   }
-  PieceReaders readers({store, parts, layout, boundary});
+  std::vector<LoadedPiece> read(parts.size());
+  PartReaders readers(ReadsOf(parts.size()), [&](size_t i) -> absl::Status {
+    DELTAFILL_TRY_ASSIGN(piece, ReadPiece({store, layout, boundary}, parts[i]));
+    read[i] = std::move(piece);
+    return absl::OkStatus();
+  });
   for (size_t i = 0; i < parts.size(); ++i) {
-    DELTAFILL_TRY_ASSIGN(piece, readers.Take());
+    DELTAFILL_TRY(readers.Await(i));
+    const LoadedPiece piece = std::move(read[i]);
     if (placed[piece.index]) {
       return absl::DataLossError(absl::StrCat("the state has two pieces of latents at token ",
                                               piece.part.header.first_token));

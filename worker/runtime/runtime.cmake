@@ -16,6 +16,7 @@ add_library(deltafill_runtime STATIC
   runtime/latent_rows.cc
   runtime/latent_shelf.cc
   runtime/part_access.cc
+  runtime/part_readers.cc
   runtime/prefill_lane.cc
   runtime/range_port.cc
   runtime/sampler.cc

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,7 +14,7 @@ namespace deltafill::worker {
 namespace {
 
 // Reading and verifying a layer takes longer than a GPU computes it for a short range.
-constexpr size_t kReaders = 4;
+constexpr size_t kReadersMax = 4;
 
 }  // namespace
 
@@ -23,89 +22,52 @@ absl::StatusOr<std::unique_ptr<StoredState>> StoredState::Begin(StateStore& stor
                                                                 std::span<const PartId> parts,
                                                                 const StateLayout& layout,
                                                                 uint64_t boundary, std::byte* to) {
-  std::unique_ptr<StoredState> state(new StoredState(store, layout, to));
+  std::unique_ptr<StoredState> state(new StoredState(store, parts, layout, to));
   DELTAFILL_TRY_ASSIGN(headers, PartHeaders(layout, boundary));
   for (PartHeader& header : headers) header.layers.resize(1);  // as the store gives what is read
   state->headers_ = std::move(headers);
-  state->parts_.assign(parts.begin(), parts.end());
   if (parts.empty()) DELTAFILL_TRY(state->CheckKinds());
-  const size_t readers = std::min(kReaders, layout.entries.size());
-  try {
-    while (state->readers_.size() < readers) {
-      state->readers_.emplace_back([state = state.get()] { state->Main(); });
-    }
-  } catch (const std::system_error&) {
-    // The machine has no more threads: what there are read everything.
-    if (state->readers_.empty()) state->Main();
-  }
+  const PartReads reads{.count = parts.size() + state->later_.size(),
+                        .first = parts.size(),
+                        .readers_max = kReadersMax};
+  state->readers_.emplace(reads,
+                          [state = state.get()](size_t index) { return state->Read(index); });
   return state;
 }
 
-StoredState::StoredState(StateStore& store, const StateLayout& layout, std::byte* to)
-    : store_(store), layout_(layout), to_(to), there_(layout.entries.size(), false) {
+StoredState::StoredState(StateStore& store, std::span<const PartId> parts,
+                         const StateLayout& layout, std::byte* to)
+    : store_(store), layout_(layout), to_(to), parts_(parts.begin(), parts.end()) {
   const uint32_t first_layer = layout.entries.front().layer;
-  for (size_t i = 0; i < layout.entries.size(); ++i) {
-    if (layout.entries[i].layer != first_layer) order_.push_back(i);
+  for (const StateEntry& entry : layout.entries) {
+    if (entry.layer != first_layer) later_.push_back(&entry);
   }
-  std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
-    return layout.entries[a].layer < layout.entries[b].layer;
-  });
+  std::stable_sort(later_.begin(), later_.end(),
+                   [](const StateEntry* a, const StateEntry* b) { return a->layer < b->layer; });
+  for (size_t i = 0; i < later_.size(); ++i) read_of_[later_[i]] = parts_.size() + i;
 }
 
-StoredState::~StoredState() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  for (std::thread& reader : readers_) reader.join();
+absl::Status StoredState::Read(size_t index) {
+  return index < parts_.size() ? ReadPart(parts_[index])
+                               : ReadEntry(*later_[index - parts_.size()]);
 }
 
-// False when nothing is left to read.
-bool StoredState::Take(Next* next) {
-  std::unique_lock lock(mutex_);
-  if (parts_taken_ < parts_.size() && failure_.ok() && !stopping_) {
-    *next = {true, parts_taken_++};
-    return true;
-  }
-  changed_.wait(lock,
-                [this] { return parts_known_ == parts_.size() || !failure_.ok() || stopping_; });
-  if (!failure_.ok() || stopping_ || entries_taken_ == order_.size()) return false;
-  *next = {false, order_[entries_taken_++]};
-  return true;
-}
-
-void StoredState::Main() {
-  Next next;
-  while (Take(&next)) {
-    absl::Status status = next.is_part ? ReadPart(next.index) : ReadEntry(next.index);
-    {
-      const std::lock_guard lock(mutex_);
-      if (status.ok() && next.is_part && ++parts_known_ == parts_.size()) status = CheckKinds();
-      failure_.Update(status);
-    }
-    changed_.notify_all();
-  }
-}
-
-absl::Status StoredState::ReadPart(size_t part_index) {
-  const PartId& id = parts_[part_index];
-  DELTAFILL_TRY_ASSIGN(part, GetStoredPart(store_, id, {&layout_.entries.front().layer, 1}));
-  const auto header = std::find(headers_.begin(), headers_.end(), part.header);
-  if (header == headers_.end())
+absl::Status StoredState::ReadPart(const PartId& id) {
+  const uint32_t first_layer = layout_.entries.front().layer;
+  DELTAFILL_TRY_ASSIGN(part, GetStoredPart(store_, id, {&first_layer, 1}));
+  if (std::find(headers_.begin(), headers_.end(), part.header) == headers_.end()) {
     return LostPart(id, "its header is not this model's, or boundary's");
-  {
-    const std::lock_guard lock(mutex_);
-    if (!kinds_.emplace(header->kind, id).second) return LostPart(id, "a second part of its kind");
   }
-  return Place(IndexOf(header->layers.front(), header->kind), id, part);
+  DELTAFILL_TRY(AddKind(part.header.kind, id));
+  return Place(*layout_.Find(first_layer, part.header.kind), id, part);
 }
 
-size_t StoredState::IndexOf(uint32_t layer, PartKind kind) const {
-  return static_cast<size_t>(layout_.Find(layer, kind) - layout_.entries.data());
+absl::Status StoredState::AddKind(PartKind kind, const PartId& id) {
+  const std::lock_guard lock(mutex_);
+  if (!kinds_.emplace(kind, id).second) return LostPart(id, "a second part of its kind");
+  return kinds_.size() < parts_.size() ? absl::OkStatus() : CheckKinds();
 }
 
-// With the mutex held, or before there are readers.
 absl::Status StoredState::CheckKinds() const {
   for (const PartHeader& header : headers_) {
     if (kinds_.contains(header.kind)) continue;
@@ -115,37 +77,30 @@ absl::Status StoredState::CheckKinds() const {
   return absl::OkStatus();
 }
 
-absl::Status StoredState::ReadEntry(size_t entry_index) {
-  const StateEntry& entry = layout_.entries[entry_index];
-  PartId id;
-  {
-    const std::lock_guard lock(mutex_);
-    id = kinds_.at(entry.kind);
-  }
+absl::Status StoredState::ReadEntry(const StateEntry& entry) {
+  const PartId& id = kinds_.at(entry.kind);
   DELTAFILL_TRY_ASSIGN(part, GetStoredPart(store_, id, {&entry.layer, 1}));
-  return Place(entry_index, id, part);
+  return Place(entry, id, part);
 }
 
-absl::Status StoredState::Place(size_t entry_index, const PartId& id, const Part& part) {
-  const StateEntry& entry = layout_.entries[entry_index];
+absl::Status StoredState::Place(const StateEntry& entry, const PartId& id, const Part& part) {
   if (part.payload.size() != entry.bytes) {
     return LostPart(id, absl::StrCat("layer ", entry.layer, " has ", part.payload.size(),
                                      " bytes, must have ", entry.bytes));
   }
   std::memcpy(to_ + entry.offset, part.payload.data(), entry.bytes);
-  const std::lock_guard lock(mutex_);
-  there_[entry_index] = true;
   return absl::OkStatus();
 }
 
 absl::StatusOr<const std::byte*> StoredState::Await(const StateEntry& entry) {
   const auto before = std::chrono::steady_clock::now();
-  const size_t index = IndexOf(entry.layer, entry.kind);
+  const auto later = read_of_.find(layout_.Find(entry.layer, entry.kind));
   absl::Status status;
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return there_[index] || !failure_.ok(); });
-    if (!there_[index]) status = failure_;
+  if (later != read_of_.end()) {
+    status = readers_->Await(later->second);
+  } else {
+    // Which part has it is known once all are.
+    for (size_t part = 0; part < parts_.size(); ++part) status.Update(readers_->Await(part));
   }
   wait_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
   if (!status.ok()) return status;

@@ -3,24 +3,24 @@
 #ifndef DELTAFILL_WORKER_RUNTIME_STORED_STATE_H_
 #define DELTAFILL_WORKER_RUNTIME_STORED_STATE_H_
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "statestore/store.h"
 #include "worker/model/state_layout.h"
+#include "worker/runtime/part_readers.h"
 
 namespace deltafill::worker {
 
-// Awaited by one thread.
+// Awaited by one thread. Ends after the reads at hand.
 class StoredState {
  public:
   // Begins to read the parts of a state at `boundary` into host memory of layout.bytes, which
@@ -30,7 +30,6 @@ class StoredState {
                                                             std::span<const PartId> parts,
                                                             const StateLayout& layout,
                                                             uint64_t boundary, std::byte* to);
-  ~StoredState();  // ends after the reads at hand
 
   // Until the entry of the layout is there, verified. DATA_LOSS if a part is gone, fails its
   // checksum or is of another form; other errors as the store has them.
@@ -39,41 +38,29 @@ class StoredState {
   double wait_s() const { return wait_s_; }  // spent in Await
 
  private:
-  // Which entry to read, or, as long as their kinds are not known, of which part.
-  struct Next {
-    bool is_part = false;
-    size_t index = 0;
-  };
-
-  StoredState(StateStore& store, const StateLayout& layout, std::byte* to);
-  void Main();
-  bool Take(Next* next);
-  absl::Status ReadPart(size_t part);    // its first layer, which tells what it is
-  absl::Status ReadEntry(size_t entry);  // once all parts are known
-  absl::Status Place(size_t entry, const PartId& id, const Part& part);
+  StoredState(StateStore& store, std::span<const PartId> parts, const StateLayout& layout,
+              std::byte* to);
+  // The first reads are of the parts, whose kinds are not known yet; then come the other entries.
+  absl::Status Read(size_t index);
+  absl::Status ReadPart(const PartId& id);          // its first layer, which tells what it is
+  absl::Status ReadEntry(const StateEntry& entry);  // once all parts are known
+  absl::Status AddKind(PartKind kind, const PartId& id);
   absl::Status CheckKinds() const;
-  size_t IndexOf(uint32_t layer, PartKind kind) const;  // of an entry of the layout
+  absl::Status Place(const StateEntry& entry, const PartId& id, const Part& part);
 
   StateStore& store_;
   const StateLayout& layout_;
   std::byte* const to_;
-  std::vector<PartId> parts_;
-  std::vector<PartHeader> headers_;  // of each kind's first layer
-  std::vector<size_t> order_;        // of entries that are no kind's first
+  const std::vector<PartId> parts_;
+  std::vector<PartHeader> headers_;       // of each kind's first layer
+  std::vector<const StateEntry*> later_;  // entries that are no kind's first, as they are needed
+  std::map<const StateEntry*, size_t> read_of_;  // of those, the index of the read
 
   std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::map<PartKind, PartId> kinds_;
-  std::vector<bool> there_;  // an entry
-  size_t parts_taken_ = 0;
-  size_t parts_known_ = 0;
-  size_t entries_taken_ = 0;
-  bool stopping_ = false;
-  absl::Status failure_;
+  std::map<PartKind, PartId> kinds_;  // guarded by mutex_ until all parts are known
 
   double wait_s_ = 0;
-  std::vector<std::thread> readers_;
+  std::optional<PartReaders> readers_;  // last
 };
 
 }  // namespace deltafill::worker
