@@ -41,15 +41,16 @@ DecodeRun::DecodeRun(StateStore& store, PromptEngine& engine, const KeyedPrompt&
 absl::StatusOr<DecodeOutcome> DecodeRun::Run() {
   absl::Status status;
   for (int submission = 1; submission <= kSubmissionsMax; ++submission) {
-    if (status = ChooseStart(); !status.ok()) return status;
+    if (status = ChooseStart(/*verify=*/submission > 1); !status.ok()) return status;
     if (prompt_.TokenCount() - start_.boundary > kDecodeDirectTokensMax) {
       if (status = PrefillFirst(); !status.ok()) return status;
     }
     status = Submit();
     // A token that was sent cannot be taken back, and a second try would send it again.
-    if (!absl::IsDataLoss(status) || !generated_.empty() || cancelled_()) break;
+    if (!generated_.empty() || cancelled_()) break;
+    if (!IsStartLost(store_, prompt_, start_, status)) break;
     LogWarning(absl::StrCat("a start state at token ", start_.boundary,
-                            " is damaged; looking up again: ", status.ToString()));
+                            " is lost; looking up again: ", status.ToString()));
   }
   if (!listening_.ok()) status = listening_;
   if (status.ok() && ask_.save_state) status = Save();
@@ -61,9 +62,11 @@ absl::StatusOr<DecodeOutcome> DecodeRun::Run() {
   return outcome_;
 }
 
-absl::Status DecodeRun::ChooseStart() {
+// The worker verifies every byte of the start before anything is sent; reading it here as well
+// would only delay that. Once a state turned out lost, it tells what else is.
+absl::Status DecodeRun::ChooseStart(bool verify) {
   const auto begin = Clock::now();
-  absl::StatusOr<PrefixHit> hit = FindPrefix(store_, prompt_, engine_.Models());
+  absl::StatusOr<PrefixHit> hit = FindPrefix(store_, prompt_, verify, engine_.Models());
   outcome_.lookup_s += SecondsSince(begin);
   if (!hit.ok()) return hit.status();
   start_ = std::move(hit->start);
@@ -81,6 +84,11 @@ absl::Status DecodeRun::PrefillFirst() {
   absl::StatusOr<PrefillOutcome> run =
       PrefillRun(store_, engine_, prompt_, ask, silent, cancelled_).Run();
   if (!run.ok()) return run.status();
+  if (!prefilled_ && run->cached_tokens != start_.boundary) {
+    // What was found at first is lost.
+    outcome_.cached_tokens = run->cached_tokens;
+    miss_reason_ = run->miss_reason;
+  }
   prefilled_ = true;
   start_.boundary = run->final_state.boundary;
   start_.parts = run->final_state.parts;

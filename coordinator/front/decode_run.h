@@ -61,7 +61,7 @@ class DecodeRun {
   absl::StatusOr<DecodeOutcome> Run();
 
  private:
-  absl::Status ChooseStart();
+  absl::Status ChooseStart(bool verify);
   absl::Status PrefillFirst();
   absl::Status Submit();
   absl::Status Handle(PromptEvent& event);

@@ -22,7 +22,7 @@ absl::Status Lookup(FrontContext& context, const Call& call, const v1::LookupReq
   if (!salt.ok()) return salt.status();
   const KeyedPrompt prompt =
       KeyWholePrompt(call.tenant, *std::move(model), *salt, *std::move(tokens));
-  absl::StatusOr<PrefixHit> hit = FindPrefix(context.store, prompt, served);
+  absl::StatusOr<PrefixHit> hit = FindPrefix(context.store, prompt, /*verify=*/true, served);
   if (!hit.ok()) return hit.status();
   const uint64_t boundary = hit->start.boundary;
   response->set_tokens(prompt.TokenCount());

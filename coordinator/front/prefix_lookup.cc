@@ -161,10 +161,10 @@ absl::StatusOr<std::string> WhyNotDeeper(StateStore& store, const KeyedPrompt& p
 
 }  // namespace
 
-absl::StatusOr<PrefixHit> FindPrefix(StateStore& store, const KeyedPrompt& prompt,
+absl::StatusOr<PrefixHit> FindPrefix(StateStore& store, const KeyedPrompt& prompt, bool verify,
                                      std::span<const ServedModel> others) {
   const uint64_t deepest = FinalBoundary(prompt.TokenCount());
-  absl::StatusOr<PrefixHit> hit = FindWhole(store, prompt, deepest, /*verify=*/true);
+  absl::StatusOr<PrefixHit> hit = FindWhole(store, prompt, deepest, verify);
   if (!hit.ok()) return hit;
   if (hit->start.boundary == deepest) {
     hit->miss_reason.clear();
@@ -174,6 +174,17 @@ absl::StatusOr<PrefixHit> FindPrefix(StateStore& store, const KeyedPrompt& promp
     hit->miss_reason = *std::move(reason);
   }
   return hit;
+}
+
+bool IsStartLost(StateStore& store, const KeyedPrompt& prompt, const StartState& start,
+                 const absl::Status& ended) {
+  if (absl::IsDataLoss(ended)) return true;
+  // A worker cannot tell whether the store is away or cannot read just this.
+  if (!absl::IsUnavailable(ended) || start.boundary == 0) return false;
+  const StateId key = prompt.KeyAt(start.boundary);
+  const absl::StatusOr<FindResult> found =
+      store.FindDeepest(prompt.tenant, std::span(&key, 1), start.boundary, /*verify=*/true);
+  return found.ok() && !found->manifest.has_value();
 }
 
 absl::StatusOr<PrefillStart> PlanStart(StateStore& store, const KeyedPrompt& prompt,

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/front/keyed_prompt.h"
 #include "statestore/store.h"
@@ -20,12 +21,18 @@ struct PrefixHit {
   std::string miss_reason;  // "" if nothing deeper could have been found
 };
 
-// The deepest whole state of the prompt at or before FinalBoundary, every part read and verified,
-// and none missing that the model needs. `others` are the models being served: if one with the same
-// weights and other numerics has a deeper state, the reason says so. DATA_LOSS if the prompt begins
-// at a state (base > 0) that is damaged, NOT_FOUND if it is gone.
-absl::StatusOr<PrefixHit> FindPrefix(StateStore& store, const KeyedPrompt& prompt,
+// The deepest whole state of the prompt at or before FinalBoundary, none of whose parts is missing
+// that the model needs. With `verify` every part is read and verified; without, whoever starts
+// there must do it. `others` are the models being served: if one with the same weights and other
+// numerics has a deeper state, the reason says so. DATA_LOSS if the prompt begins at a state (base
+// > 0) that is damaged, NOT_FOUND if it is gone.
+absl::StatusOr<PrefixHit> FindPrefix(StateStore& store, const KeyedPrompt& prompt, bool verify,
                                      std::span<const ServedModel> others);
+
+// Whether a start state that was not verified is the reason why work from it ended like that: it is
+// damaged, or the store cannot read it, which only shows where it is read.
+bool IsStartLost(StateStore& store, const KeyedPrompt& prompt, const StartState& start,
+                 const absl::Status& ended);
 
 struct PrefillStart {
   StartState start;

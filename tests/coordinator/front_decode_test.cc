@@ -1,9 +1,12 @@
 // Decode: from a prompt, from a state and more tokens; long prompts; saved states; stops.
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "coordinator/front/handle.h"
 #include "coordinator/front/limits.h"
 #include "tests/coordinator/front_fixture.h"
+#include "tests/statestore/store_fixture.h"
 #include "tests/testing/eventually.h"
 
 namespace deltafill::coordinator {
@@ -210,6 +213,55 @@ TEST_F(FrontDecodeTest, ADamagedStartIsLookedUpAgain) {
   ASSERT_TRUE(result.status.ok()) << result.status.error_message();
   EXPECT_EQ(result.ids, Expected(tokens, 10));
   EXPECT_EQ(result.started.cached_tokens(), 64u);
+}
+
+// What is wrong with the start shows when the engine reads it.
+TEST_F(FrontDecodeTest, OnlyTheEngineReadsTheStart) {
+  const std::vector<uint32_t> tokens = Tokens(200);
+  const PrefillResult prefill = Prefill(PrefillOf(tokens, {64}));
+  const size_t before = deltafill::testing::FaultyEngine::layer_reads;
+  std::atomic<size_t> at_submission = 0;
+  engine_->OnSubmit([&] {
+    at_submission = deltafill::testing::FaultyEngine::layer_reads.load();
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(Decode(DecodeOf(tokens, 10)).started.cached_tokens(), 192u);
+  EXPECT_EQ(at_submission, before);
+  EXPECT_GT(deltafill::testing::FaultyEngine::layer_reads, before);
+  Damage(prefill.done.state());
+  const DecodeResult result = Decode(DecodeOf(tokens, 10));
+  EXPECT_EQ(result.ids, Expected(tokens, 10));
+  EXPECT_EQ(result.started.cached_tokens(), 64u);
+  EXPECT_NE(result.started.miss_reason().find("boundary 192: "), std::string::npos)
+      << result.started.miss_reason();
+}
+
+TEST_F(FrontDecodeTest, DamageFoundByThePrefillBeforeItIsSaid) {
+  const PrefillResult prefill = Prefill(PrefillOf(Tokens(200), {64}));
+  Damage(prefill.done.state());
+  const std::vector<uint32_t> tokens = Tokens(kDecodeDirectTokensMax + 1000);
+  const DecodeResult result = Decode(DecodeOf(tokens, 5));
+  ASSERT_TRUE(result.status.ok()) << result.status.error_message();
+  EXPECT_EQ(result.ids, Expected(tokens, 5));
+  EXPECT_EQ(result.started.cached_tokens(), 64u);
+  EXPECT_NE(result.started.miss_reason().find("boundary 192: "), std::string::npos)
+      << result.started.miss_reason();
+}
+
+TEST_F(FrontDecodeTest, AnUnreadableStartIsAMiss) {
+  const std::vector<uint32_t> tokens = Tokens(200);
+  ASSERT_TRUE(Prefill(PrefillOf(tokens)).status.ok());
+  engine_->OnSubmit([] {
+    deltafill::testing::FaultyEngine::reads_fail = true;
+    return absl::OkStatus();
+  });
+  const DecodeResult result = Decode(DecodeOf(tokens, 10));
+  deltafill::testing::FaultyEngine::reads_fail = false;
+  ASSERT_TRUE(result.status.ok()) << result.status.error_message();
+  EXPECT_EQ(result.ids, Expected(tokens, 10));
+  EXPECT_EQ(result.started.cached_tokens(), 0u);
+  EXPECT_NE(result.started.miss_reason().find("injected read error"), std::string::npos)
+      << result.started.miss_reason();
 }
 
 TEST_F(FrontDecodeTest, ADamagedHandleIsNeverAnsweredFrom) {

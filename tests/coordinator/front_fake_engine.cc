@@ -155,7 +155,8 @@ absl::StatusOr<uint64_t> FakeEngine::ReadStart(const StartState& start) const {
   if (start.boundary == 0) return 0;
   for (const PartRef& ref : start.parts) {
     absl::StatusOr<Part> part = store_.GetPart(ref.id, {});
-    if (!part.ok()) return absl::DataLossError(part.status().message());
+    if (absl::IsNotFound(part.status())) return absl::DataLossError(part.status().message());
+    if (!part.ok()) return part.status();
     if (part->header.kind != PartKind::kRecurrent) continue;
     uint64_t state = 0;
     for (int i = 0; i < 4; ++i) {

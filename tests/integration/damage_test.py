@@ -1,4 +1,5 @@
 """A flipped byte in a stored part is a miss with a reason, and the answer is still right."""
+import shutil
 import unittest
 
 import service
@@ -17,17 +18,46 @@ class Damage(service.ServiceTest):
             contents[(len(contents) // 2 + seed * 997) % len(contents)] ^= 0x40
             path.write_bytes(contents)
 
-    def test_damage_is_a_miss(self):
-        tokens = service.some_tokens(900, seed=5)
-        store = self.folder / "store"
+    def store_damaged(self, store, use):
+        """Prefills and stores what `use` asks for, damages it, and returns what `use` does."""
         with service.Service(self.folder / "a", store=store) as client:
-            first = client.prefill(tokens, logits=True)
-            stored = client.fetch(first["state"])
+            result = use(client)
             client.process.terminate()
         # A restart moves what the log held into value files.
         with service.Service(self.folder / "b", store=store) as client:
             client.process.terminate()
         self.flip(store, 1)
+        return result
+
+    def test_decoding_notices_what_nobody_looked_at(self):
+        tokens = service.some_tokens(900, seed=5)
+        flags = ("--max-tokens", 20, "--ignore-eos")
+        store = self.folder / "store"
+
+        def use(client):
+            return client.prefill(tokens), client.decode(*flags, tokens=tokens)
+
+        first, whole = self.store_damaged(store, use)
+        self.assertEqual(whole["usage"]["cached_tokens"], first["boundary"])
+        shutil.copytree(store, self.folder / "copy")
+        with service.Service(self.folder / "c", store=store) as client:
+            again = client.decode(*flags, tokens=tokens)
+            self.assertEqual(again["tokens"], whole["tokens"])
+            self.assertEqual(again["usage"]["cached_tokens"], 0)
+            self.assertGreater(client.call("status")["store"]["quarantined_parts"], 0)
+        with service.Service(self.folder / "d", store=self.folder / "copy") as client:
+            self.assert_fails("DATA_LOSS", "damaged", client.decode, "--state", first["state"],
+                              *flags)
+
+    def test_damage_is_a_miss(self):
+        tokens = service.some_tokens(900, seed=5)
+        store = self.folder / "store"
+
+        def use(client):
+            result = client.prefill(tokens, logits=True)
+            return result, client.fetch(result["state"])
+
+        first, stored = self.store_damaged(store, use)
         with service.Service(self.folder / "c", store=store) as client:
             looked_up = client.lookup(tokens)
             self.assertEqual(looked_up["boundary"], 0)

@@ -67,6 +67,7 @@ absl::StatusOr<PutManifestOutcome> StoreState(StateStore* store, const std::stri
 absl::Status FaultyEngine::Get(Family family, std::string_view key,
                                absl::FunctionRef<void(std::string_view)> use) {
   if (reads_fail) return absl::UnavailableError("injected read error");
+  if (family == Family::kParts) ++layer_reads;
   return engine_->Get(family, key, use);
 }
 

@@ -61,6 +61,7 @@ class FaultyEngine final : public KeyValueEngine {
 
   static inline std::atomic<bool> writes_fail{false};
   static inline std::atomic<bool> reads_fail{false};
+  static inline std::atomic<size_t> layer_reads{0};  // of parts
 
  private:
   std::shared_ptr<KeyValueEngine> engine_;
