@@ -52,9 +52,9 @@ absl::StatusOr<PrefillOutcome> PrefillRun::Run() {
       if (!present_.contains(boundary)) present_[boundary] = FromManifest(manifest);
     }
     status = Submit();
-    if (!absl::IsDataLoss(status) || Abandoned()) break;
+    if (Abandoned() || !IsStartLost(store_, prompt_, start_.start, status)) break;
     LogWarning(absl::StrCat("a start state at token ", start_.start.boundary,
-                            " is damaged; looking up again: ", status.ToString()));
+                            " is lost; looking up again: ", status.ToString()));
     attempts_before_ = outcome_.attempts;
   }
   if (!listening_.ok()) return listening_;

@@ -63,7 +63,7 @@ class PrefillRun {
              const PrefillAsk& ask, PrefillListener& listener,
              const std::function<bool()>& cancelled);
 
-  // Looks up, computes and publishes; once. A start state that the engine finds damaged is looked
+  // Looks up, computes and publishes; once. A start state that the engine finds lost is looked
   // up again, at most kSubmissionsMax times (then DATA_LOSS). What is published when it fails
   // stays.
   absl::StatusOr<PrefillOutcome> Run();

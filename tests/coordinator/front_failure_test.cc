@@ -7,6 +7,7 @@
 #include "coordinator/front/handle.h"
 #include "coordinator/front/prompt_session.h"
 #include "tests/coordinator/front_fixture.h"
+#include "tests/statestore/store_fixture.h"
 #include "tests/testing/eventually.h"
 
 namespace deltafill::coordinator {
@@ -84,6 +85,32 @@ TEST_F(FrontFailureTest, AStartStateThatIsAlwaysLostEndsInDataLoss) {
   const PrefillResult result = Prefill(PrefillOf(Tokens(400)));
   EXPECT_EQ(result.status.error_code(), grpc::StatusCode::DATA_LOSS);
   EXPECT_EQ(engine_->prefills().size(), 3u);
+}
+
+TEST_F(FrontFailureTest, AStartStateThatTheStoreCannotReadIsAMiss) {
+  const std::vector<uint32_t> tokens = Tokens(400);
+  ASSERT_TRUE(Prefill(PrefillOf(tokens)).status.ok());
+  std::atomic<int> submissions = 0;
+  engine_->OnSubmit([&] {
+    deltafill::testing::FaultyEngine::reads_fail = ++submissions == 1;
+    return absl::OkStatus();
+  });
+  const PrefillResult result = Prefill(PrefillOf(Tokens(500)));
+  deltafill::testing::FaultyEngine::reads_fail = false;
+  ASSERT_TRUE(result.status.ok()) << result.status.error_message();
+  EXPECT_EQ(submissions, 2);
+  EXPECT_EQ(result.logits, ExpectedLogits(Tokens(500)));
+  EXPECT_EQ(result.done.cached_tokens(), 0u);
+}
+
+// Not the start state's fault: it can be read.
+TEST_F(FrontFailureTest, WhatIsUnavailableForOtherReasonsIsNotTriedAgain) {
+  const std::vector<uint32_t> tokens = Tokens(400);
+  ASSERT_TRUE(Prefill(PrefillOf(tokens)).status.ok());
+  engine_->OnBlock([](uint64_t) { return absl::UnavailableError("no worker is left"); });
+  const PrefillResult result = Prefill(PrefillOf(Tokens(500)));
+  EXPECT_EQ(result.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(engine_->prefills().size(), 2u);
 }
 
 TEST_F(FrontFailureTest, OtherBitsAreCountedAndTheOldStateStays) {
