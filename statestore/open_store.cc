@@ -19,7 +19,7 @@ absl::StatusOr<std::unique_ptr<StateStore>> OpenRocksStore(const StoreOptions& o
     return absl::InvalidArgumentError("directory: must not be empty");
   }
   absl::StatusOr<std::unique_ptr<KeyValueEngine>> engine =
-      OpenRocksEngine({.directory = options.directory});
+      OpenRocksEngine({.directory = options.directory, .log = options.log});
   if (!engine.ok()) return engine.status();
   absl::StatusOr<std::unique_ptr<EngineStore>> store =
       EngineStore::Open(*std::move(engine), ToEngineStoreOptions(options));

@@ -11,6 +11,7 @@
 #include <shared_mutex>
 
 #include "absl/strings/str_cat.h"
+#include "statestore/rocks_log.h"
 #include "statestore/rocks_options.h"
 #include "statestore/unwatched_call.h"
 
@@ -94,8 +95,11 @@ class RocksEngine final : public KeyValueEngine {
     const UnwatchedCall unwatched;
     const rocksdb::Status status = database_->Write(write_options, &batch);
     if (status.ok()) return absl::OkStatus();
-    write_failed_.store(true);
-    return absl::UnavailableError(absl::StrCat("RocksDB: ", status.ToString()));
+    const std::string failure = absl::StrCat("RocksDB: ", status.ToString());
+    if (!write_failed_.exchange(true)) {
+      Log(absl::StrCat("the store takes no writes until it has recovered: ", failure));
+    }
+    return absl::UnavailableError(failure);
   }
 
   bool TakeDamageSuspicion() override { return compaction_watch_->saw_damage.exchange(false); }
@@ -146,6 +150,7 @@ class RocksEngine final : public KeyValueEngine {
         {"parts", PartsFamilyOptions(block_cache_)}};
     rocksdb::DBOptions options = StoreDatabaseOptions(options_.env);
     options.listeners.push_back(compaction_watch_);
+    options.info_log = OpenRocksLog(options_.directory);
     rocksdb::DB* database = nullptr;
     const rocksdb::Status status =
         read_only_ ? rocksdb::DB::OpenForReadOnly(options, options_.directory, families, &handles_,
@@ -165,6 +170,10 @@ class RocksEngine final : public KeyValueEngine {
     return absl::Status(
         FromRocksStatus(status).code(),
         absl::StrCat("store directory ", options_.directory, " does not open: ", text));
+  }
+
+  void Log(const std::string& line) const {
+    if (options_.log) options_.log(line);
   }
 
   void Close() {
@@ -190,14 +199,17 @@ class RocksEngine final : public KeyValueEngine {
       std::shared_lock lock(mutex_);
       if (database_ != nullptr && !read_only_ && database_->Resume().ok()) {
         write_failed_.store(false);
+        Log("the store has recovered and takes writes");
         return absl::OkStatus();
       }
     }
     std::error_code error;
     const std::filesystem::space_info space = std::filesystem::space(options_.directory, error);
     if (error || space.available < kReopenFreeBytesMin) {
-      return absl::UnavailableError(absl::StrCat("an earlier write failed, and the disk has under ",
-                                                 kReopenFreeBytesMin, " bytes free"));
+      return absl::UnavailableError(
+          absl::StrCat("an earlier write failed; the disk of the store's directory has ",
+                       error ? 0 : space.available >> 20, " MiB free, and the store wants ",
+                       kReopenFreeBytesMin >> 20, " MiB to recover"));
     }
     return OpenAnew();
   }
@@ -209,6 +221,7 @@ class RocksEngine final : public KeyValueEngine {
     absl::Status status = OpenLocked();
     if (status.ok()) {
       write_failed_.store(false);
+      Log("the store was opened anew and takes writes");
       return status;
     }
     // Opening writes. Where that fails, reads can still go on.

@@ -64,8 +64,6 @@ rocksdb::DBOptions StoreDatabaseOptions(rocksdb::Env* env) {
   options.bytes_per_sync = 4 * kMebibyte;
   options.max_open_files = 512;
   options.max_background_jobs = 2;
-  options.keep_log_file_num = 4;
-  options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
   return options;
 }
 

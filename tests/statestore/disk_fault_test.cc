@@ -33,7 +33,10 @@ class DiskFaultTest : public ::testing::Test {
 
   absl::Status Open(rocksdb::Env* env = nullptr) {
     store_.reset();
-    auto engine = OpenRocksEngine({.directory = directory_, .env = env});
+    auto engine = OpenRocksEngine(
+        {.directory = directory_, .env = env, .log = [this](const std::string& line) {
+           lines_.push_back(line);
+         }});
     if (!engine.ok()) return engine.status();
     EngineStoreOptions options;
     options.log = [](const std::string&) {};
@@ -78,6 +81,7 @@ class DiskFaultTest : public ::testing::Test {
   std::unique_ptr<EngineStore> store_;
   std::vector<StateId> chain_;
   std::string last_reason_;
+  std::vector<std::string> lines_;  // the engine's, from calls of the test's thread
 };
 
 void FlipByte(const std::string& path, uint64_t offset) {
@@ -123,6 +127,8 @@ TEST_F(DiskFaultTest, AFullDiskRefusesWritesAndRecovers) {
   }
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_LT(stored, 10u);
+  ASSERT_EQ(lines_.size(), 1u);
+  EXPECT_NE(lines_[0].find("takes no writes"), std::string::npos) << lines_[0];
   EXPECT_TRUE(absl::IsUnavailable(Store(stored, kFloats).status()));
   for (size_t i = 0; i < stored; ++i) EXPECT_TRUE(FindAndCompare(i, kFloats)) << i;
 
@@ -133,6 +139,7 @@ TEST_F(DiskFaultTest, AFullDiskRefusesWritesAndRecovers) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   ASSERT_TRUE(status.ok()) << status;
+  EXPECT_NE(lines_.back().find("and takes writes"), std::string::npos) << lines_.back();
   for (size_t i = 0; i <= stored; ++i) EXPECT_TRUE(FindAndCompare(i, kFloats)) << i;
   ASSERT_TRUE(Open().ok());
   for (size_t i = 0; i <= stored; ++i) EXPECT_TRUE(FindAndCompare(i, kFloats)) << i;
