@@ -1,14 +1,26 @@
 #include "client/cli.h"
 
+#include <cstdio>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_join.h"
 #include "client/commands.h"
 #include "client/options.h"
+#include "worker/model/init.h"
 
 namespace deltafill::client {
 namespace {
+
+// More than a century; what is beyond it is a slip, and its message would be long.
+constexpr double kSecondsMax = 1e10;
+// Of --range-tokens and --range-tokens-max: more than a prompt has.
+constexpr uint64_t kRangeTokensMax = uint64_t{1} << 24;
+
+CLI::Range Seconds() { return CLI::Range(0.0, kSecondsMax, "SECONDS"); }
 
 // The command that parsing chose; run after parsing so that nothing starts on bad arguments.
 using Chosen = std::function<int()>;
@@ -25,12 +37,14 @@ void AddServer(CLI::App* verb, ServerOptions* server) {
                    "Talk TLS; PEM file with the authority that signed the service's certificate")
       ->envname("DELTAFILL_TLS_CA");
   verb->add_option("--timeout-s", server->timeout_s, "Deadline of the call in seconds; 0: none")
-      ->check(CLI::NonNegativeNumber);
+      ->check(Seconds());
   verb->add_flag("--json", server->json, "One JSON object as the last line of standard output");
 }
 
-void AddPrompt(CLI::App* verb, PromptOptions* prompt) {
-  auto* source = verb->add_option_group("prompt", "The prompt; one of");
+constexpr char kPromptHelp[] = "The prompt: one of these, otherwise standard input";
+
+void AddPrompt(CLI::App* verb, const std::string& help, PromptOptions* prompt) {
+  auto* source = verb->add_option_group("prompt", help);
   source->add_option("--text", prompt->text_file, "UTF-8 text file; - is standard input");
   source->add_option("--tokens", prompt->tokens_file,
                      "Token ids as uint32 little-endian; - is standard input");
@@ -54,7 +68,7 @@ void AddPrefill(CLI::App* app, Chosen* chosen) {
   auto* options = AddVerb(app, "prefill", "Compute and store the prefix state of a prompt",
                           &RunPrefill, chosen, &verb);
   AddServer(verb, &options->server);
-  AddPrompt(verb, &options->prompt);
+  AddPrompt(verb, kPromptHelp, &options->prompt);
   verb->add_option("--model", options->model, "Model name, if the service has several");
   verb->add_option("--checkpoint-every", options->checkpoint_every,
                    "Keep a state every so many tokens (rounded down to 64)");
@@ -76,7 +90,7 @@ void AddLookup(CLI::App* app, Chosen* chosen) {
   auto* options =
       AddVerb(app, "lookup", "The deepest stored state of a prompt", &RunLookup, chosen, &verb);
   AddServer(verb, &options->server);
-  AddPrompt(verb, &options->prompt);
+  AddPrompt(verb, kPromptHelp, &options->prompt);
   verb->add_option("--model", options->model, "Model name, if the service has several");
 }
 
@@ -85,7 +99,8 @@ void AddDecode(CLI::App* app, Chosen* chosen) {
   auto* options =
       AddVerb(app, "decode", "Generate tokens from a state or a prompt", &RunDecode, chosen, &verb);
   AddServer(verb, &options->server);
-  AddPrompt(verb, &options->prompt);
+  AddPrompt(verb, "What to go on from, or behind --state. " + std::string(kPromptHelp),
+            &options->prompt);
   verb->add_option("--model", options->model, "Model name, if the service has several");
   verb->add_option("--state", options->state, "Handle to go on from");
   verb->add_option("--max-tokens", options->max_tokens, "At most so many")->capture_default_str();
@@ -216,7 +231,9 @@ void AddModel(CLI::App* app, Chosen* chosen) {
   CLI::App* verb = nullptr;
   auto* init = AddVerb(model, "init", "Make a directory with a random, untrained checkpoint",
                        &RunModelInit, chosen, &verb);
-  verb->add_option("--preset", init->preset, "Shape of the model")->capture_default_str();
+  verb->add_option("--preset", init->preset,
+                   "Shape of the model: " + absl::StrJoin(worker::ModelPresetNames(), ", "))
+      ->capture_default_str();
   verb->add_option("--seed", init->seed, "Of the weights")->capture_default_str();
   verb->add_flag("--config-only", init->config_only,
                  "Leave the weights out, for --random-weights of serve and worker");
@@ -238,9 +255,10 @@ void AddCompute(CLI::App* verb, const char* device_help, ComputeOptions* compute
                    "0: the machine's cores divided by the workers")
       ->check(CLI::Range(0, 1024));
   verb->add_option(
-      "--range-tokens-max", compute->range_tokens_max,
-      "Room for this many tokens' activations, a multiple of 64; 0: the device's choice "
-      "(4096 on a CPU, up to 16384 on a card)");
+          "--range-tokens-max", compute->range_tokens_max,
+          "Room for this many tokens' activations, a multiple of 64; 0: the device's choice "
+          "(4096 on a CPU, up to 16384 on a card)")
+      ->check(CLI::Range(uint64_t{0}, kRangeTokensMax));
   verb->add_option(
           "--decode-batch", compute->decode_batch,
           "Decodes and exports that one worker runs at once; more wait. Each takes room for "
@@ -259,16 +277,17 @@ void AddCompute(CLI::App* verb, const char* device_help, ComputeOptions* compute
 
 void AddScheduling(CLI::App* verb, SchedulingOptions* scheduling) {
   verb->add_option("--range-tokens", scheduling->range_tokens,
-                   "Tokens a range, a multiple of 64; 0: the planner's choice");
+                   "Tokens a range, a multiple of 64; 0: the planner's choice")
+      ->check(CLI::Range(uint64_t{0}, kRangeTokensMax));
   verb->add_option("--recovery-interval-s", scheduling->recovery_interval_s,
                    "A lost worker costs at most so much work")
-      ->check(CLI::NonNegativeNumber)
+      ->check(Seconds())
       ->capture_default_str();
   verb->add_option(
           "--progress-timeout-s", scheduling->progress_timeout_s,
           "A worker whose range, decodes or exports get no further for so long is given up; "
           "0: never")
-      ->check(CLI::NonNegativeNumber)
+      ->check(Seconds())
       ->capture_default_str();
   verb->add_option("--prompts-running-max", scheduling->prompts_running_max, "At once")
       ->check(CLI::Range(1, 4096))
@@ -356,7 +375,13 @@ int RunCommandLine(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    const int code = app.exit(error);
+    // What was misspelt, when the error is that something else is missing.
+    const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+    if (code == static_cast<int>(CLI::ExitCodes::RequiredError) && !unknown.empty()) {
+      std::fprintf(stderr, "Not known here: %s\n", unknown.front().c_str());
+    }
+    return code == 0 ? 0 : 2;
   }
   return chosen();
 }

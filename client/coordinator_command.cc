@@ -1,9 +1,11 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/commands.h"
+#include "client/listen_address.h"
 #include "client/role.h"
 #include "client/termination.h"
 #include "coordinator/front/front_server.h"
@@ -17,6 +19,10 @@ int RunCoordinator(const CoordinatorOptions& options) {
   absl::StatusOr<std::unique_ptr<coordinator::TenantResolver>> resolver =
       LoadResolver(options.port.credentials_file);
   if (!resolver.ok()) return FailRole("--credentials", resolver.status());
+  for (const auto& [flag, address] : {std::pair("--listen", options.port.listen),
+                                      std::pair("--worker-listen", options.worker_listen)}) {
+    if (absl::Status status = CheckCanListen(address); !status.ok()) return FailRole(flag, status);
+  }
   absl::StatusOr<std::unique_ptr<StateStore>> store = ConnectStore(options.store_address);
   if (!store.ok()) return FailRole("--store", store.status());
   auto scheduling =

@@ -80,8 +80,10 @@ void PrintDone(const v1::PrefillDone& done, double elapsed_s) {
     std::printf("checkpoint %llu %s\n", static_cast<unsigned long long>(checkpoint.boundary()),
                 checkpoint.state().c_str());
   }
-  std::printf("elapsed   %.3f s, %.0f tokens/s\n", elapsed_s,
+  std::printf("elapsed   %.3f s, %.0f tokens/s", elapsed_s,
               static_cast<double>(done.usage().computed_tokens()) / elapsed_s);
+  if (done.attempts() > 1) std::printf("; %u attempts: workers were lost", done.attempts());
+  std::printf("\n");
 }
 
 }  // namespace

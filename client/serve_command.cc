@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/commands.h"
+#include "client/listen_address.h"
 #include "client/role.h"
 #include "client/termination.h"
 #include "client/worker_setup.h"
@@ -152,10 +153,14 @@ absl::Status WaitAttached(const Workers& workers) {
   return absl::OkStatus();
 }
 
-// Refuses a public address without credentials before anything is loaded.
+// Refuses what cannot be listened on, or a public address without credentials, before anything is
+// loaded.
 absl::Status CheckAddress(const std::string& listen, const coordinator::TenantResolver* resolver) {
-  if (resolver != nullptr) return absl::OkStatus();
-  return coordinator::CheckListenAddress(listen, *coordinator::NewTrustingResolver());
+  absl::Status listenable = CheckCanListen(listen);
+  if (absl::IsInvalidArgument(listenable) || resolver != nullptr) return listenable;
+  const absl::Status secret =
+      coordinator::CheckListenAddress(listen, *coordinator::NewTrustingResolver());
+  return secret.ok() ? listenable : secret;
 }
 
 }  // namespace
@@ -171,13 +176,14 @@ int RunServe(const ServeOptions& options) {
   if (!encrypted.ok()) return FailRole("--tls-certificate, --tls-key", encrypted);
   const absl::StatusOr<Placement> placement = PlaceWorkers(options);
   if (!placement.ok()) return FailRole("serve", placement.status());
-  const auto setups = LoadModels(options, *placement);
-  if (!setups.ok()) return FailRole("--model, --device", setups.status());
+  // What fails at once comes before a model that may take minutes to load.
   absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(options.store);
   if (!store.ok()) return FailRole("--store", store.status());
   auto scheduling =
       coordinator::StartScheduling(ToSchedulingOptions(options.scheduling), store->get());
   if (!scheduling.ok()) return FailRole("scheduling", scheduling.status());
+  const auto setups = LoadModels(options, *placement);
+  if (!setups.ok()) return FailRole("--model, --device", setups.status());
   const std::unique_ptr<grpc::Server> internal = StartInProcess((*scheduling)->worker_service());
   absl::StatusOr<Workers> workers =
       StartWorkers(*setups, placement->workers, store->get(), internal.get());

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/commands.h"
+#include "client/listen_address.h"
 #include "client/role.h"
 #include "client/termination.h"
 #include "coordinator/front/log.h"
@@ -20,8 +21,10 @@ constexpr int kStoreMessageBytesMax = 4 << 20;
 
 int RunStateStore(const StateStoreOptions& options) {
   HoldTerminationSignals();
+  const absl::Status listenable = CheckCanListen(options.listen);
+  if (!listenable.ok()) return FailRole("--listen", listenable);
   absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(options.store);
-  if (!store.ok()) return FailRole("state store", store.status());
+  if (!store.ok()) return FailRole("--store", store.status());
   const std::unique_ptr<grpc::Service> service = NewStateStoreService(store->get());
   absl::StatusOr<ListeningServer> server =
       Listen(options.listen, service.get(), kStoreMessageBytesMax);

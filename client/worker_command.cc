@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/commands.h"
+#include "client/listen_address.h"
 #include "client/role.h"
 #include "client/termination.h"
 #include "client/worker_setup.h"
@@ -50,6 +51,8 @@ int RunWorker(const WorkerOptions& options) {
                                   "--device: ", options.compute.device,
                                   " names several GPUs; a worker has one, start one for each")));
   }
+  const absl::Status listenable = CheckCanListen(options.listen);
+  if (!listenable.ok()) return FailRole("--listen", listenable);
   absl::StatusOr<worker::WorkerSetup> setup = NewWorkerSetup(options.compute, 1);
   if (!setup.ok()) return FailRole("worker", setup.status());
   const absl::Status loaded = LoadOnto(devices->front(), options.compute, 1, &*setup);

@@ -109,6 +109,42 @@ class BadInput(service.ServiceTest):
                         timeout=60)
         self.assertIn("credentials", caught.exception.stderr)
 
+    def assert_does_not_start(self, text, *arguments):
+        with self.assertRaises(service.CallFailed) as caught:
+            service.run(*arguments, timeout=60)
+        self.assertIn(text, caught.exception.stderr)
+        return caught.exception
+
+    def test_addresses_are_checked_before_the_model_is_read(self):
+        store = self.folder / "store"
+        serve = ("serve", "--model", self.folder / "absent", "--store", store, "--listen")
+        roles = (serve,
+                 ("statestore", "--store", store, "--listen"),
+                 ("coordinator", "--store", self.client.address, "--worker-listen"),
+                 ("worker", "--model", self.folder / "absent", "--store", self.client.address,
+                  "--coordinator", self.client.address, "--listen"))
+        for role in roles:
+            for address in (f"{service.HOST}:65536", service.HOST, "7450", f"{service.HOST}:80x"):
+                with self.subTest(role=role[0], address=address):
+                    failed = self.assert_does_not_start(
+                        f"{role[-1]}: INVALID_ARGUMENT: '{address}': want HOST:PORT", *role, address)
+                    self.assertEqual(failed.code, 2)
+            with self.subTest(role=role[0]):
+                self.assert_does_not_start(f"'{self.client.address}': Address already in use", *role,
+                                           self.client.address)
+        self.assertFalse(store.exists())
+
+    def test_the_store_is_opened_before_the_model_is_read(self):
+        serve = ("serve", "--model", self.folder / "absent", "--listen", service.new_address())
+        self.assert_does_not_start("is open already", *serve, "--store", self.client.store)
+        self.assert_does_not_start("--store-budget", *serve, "--store", self.folder / "store",
+                                   "--store-budget", "12X")
+
+    def test_what_is_misspelt_is_named(self):
+        self.assert_does_not_start("Not known here: serv\n", "serv")
+        self.assert_does_not_start("Not known here: --modell\n", "serve", "--modell", "m", "--store",
+                                   self.folder / "store")
+
     def test_a_corrupt_model_fails_at_once(self):
         import shutil
         broken = self.folder / "broken"

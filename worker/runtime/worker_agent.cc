@@ -92,7 +92,8 @@ void WorkerAgent::Core::Main() {
     }
     lock.unlock();
     Log(absl::StrCat("coordinator ",
-                     welcomed ? "lost: " : "not reached: ", status.error_message()));
+                     welcomed ? "lost; trying to attach again: " : "not reached; trying again: ",
+                     status.ok() ? "it ended the stream" : status.error_message()));
     lock.lock();
     changed.wait_for(lock, pause, [this] { return stopping || !failure.ok(); });
     if (!failure.ok()) final_status = failure;
