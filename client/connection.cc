@@ -89,11 +89,19 @@ bool Connection::Prepare(grpc::ClientContext* context) const {
 int Connection::Fail(const grpc::Status& status) const {
   std::fprintf(stderr, "deltafill: %s: %s\n", CodeName(status.error_code()),
                status.error_message().c_str());
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED && status.error_message().empty()) {
+    std::fprintf(stderr,
+                 "deltafill: what answers on %s does not serve this verb; clients want the address "
+                 "that serve or coordinator has as --listen (--server, DELTAFILL_SERVER)\n",
+                 options_.server.c_str());
+  }
   // A service that answered may itself lack something, its state store say.
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE &&
       channel_->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_READY) {
-    std::fprintf(stderr, "deltafill: is a service listening on %s? (--server, DELTAFILL_SERVER)\n",
-                 options_.server.c_str());
+    std::fprintf(stderr,
+                 "deltafill: is a service listening on %s, %s TLS? (--server, DELTAFILL_SERVER, "
+                 "--tls-ca)\n",
+                 options_.server.c_str(), options_.tls_ca_file.empty() ? "without" : "with");
   }
   return 1;
 }

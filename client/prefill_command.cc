@@ -34,6 +34,13 @@ bool WriteLogits(const std::string& path, const std::string& values) {
   return false;
 }
 
+// A path that cannot be written shows before anything is computed.
+bool CanWrite(const std::string& path) {
+  if (path.empty() || std::ofstream(path, std::ios::binary | std::ios::app)) return true;
+  std::fprintf(stderr, "deltafill: --return-logits %s: cannot write\n", path.c_str());
+  return false;
+}
+
 // logits_s: until the last token's logits came; 0 if they were not asked for.
 Json DoneJson(const v1::PrefillDone& done, double elapsed_s, double logits_s) {
   Json checkpoints = Json::array();
@@ -90,7 +97,7 @@ void PrintDone(const v1::PrefillDone& done, double elapsed_s) {
 
 int RunPrefill(const PrefillOptions& options) {
   const std::optional<PromptContent> prompt = ReadPromptOrSay(options.prompt, true);
-  if (!prompt) return 2;
+  if (!prompt || !CanWrite(options.logits_file)) return 2;
   Connection connection(options.server);
   grpc::ClientContext context;
   if (!connection.Prepare(&context)) return 2;

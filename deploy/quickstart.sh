@@ -12,11 +12,16 @@ tokens=1000000
 while [[ $# -gt 0 ]]; do
   case $1 in
     --keep) keep=1 ;;
-    --tokens) tokens=$2; shift ;;
+    --tokens) tokens=${2-}; [[ $# -lt 2 ]] || shift ;;
     *) echo "usage: deploy/quickstart.sh [--keep] [--tokens N]" >&2; exit 2 ;;
   esac
   shift
 done
+
+if [[ ! $tokens =~ ^[1-9][0-9]*$ ]]; then
+  echo "quickstart: --tokens wants a number" >&2
+  exit 2
+fi
 
 address=127.0.0.1:7450
 workers=2
@@ -34,7 +39,7 @@ trap stop_server EXIT
 build() {
   deploy/install_dependencies.sh
   cmake --preset release >build/quickstart-configure.log
-  cmake --build --preset release --target deltafill
+  cmake --build --preset release --target deltafill python_package
 }
 
 # The text of the installed C and C++ headers: one byte is one token of the byte-level model.
@@ -60,7 +65,8 @@ start_server() {
     --workers "$workers" >"$work/serve.log" 2>&1 &
   server_pid=$!
   for _ in $(seq 300); do
-    if "$deltafill" status --server "$address" >/dev/null 2>&1; then
+    # Not what answers at the address: that may be somebody else's.
+    if grep -q ' ready: ' "$work/serve.log"; then
       return
     fi
     if ! kill -0 "$server_pid" 2>/dev/null; then

@@ -26,6 +26,10 @@ absl::Status CallWithRetries(std::chrono::milliseconds deadline,
       return absl::UnavailableError(
           absl::StrCat("state store: no answer within ", deadline.count(), " ms"));
     }
+    if (absl::IsUnimplemented(status)) {
+      return absl::UnimplementedError(absl::StrCat(
+          "state store: what answers at its address is none, or an older one: ", status.message()));
+    }
     if (!absl::IsUnavailable(status)) return status;
     if (tries == kPauses.size()) {
       // Who reads this may talk to another service altogether.

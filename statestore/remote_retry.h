@@ -18,7 +18,7 @@ inline constexpr std::chrono::milliseconds kDataDeadline{300'000};
 
 // Calls attempt with a fresh context, again after UNAVAILABLE: at most 4 times within about 2 s.
 // The call must be idempotent. A deadline that passed becomes UNAVAILABLE: the store was not
-// reached. UNAVAILABLE says that it is the state store's.
+// reached. UNAVAILABLE and UNIMPLEMENTED say that they are the state store's.
 absl::Status CallWithRetries(std::chrono::milliseconds deadline,
                              absl::FunctionRef<absl::Status(grpc::ClientContext*)> attempt);
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -68,6 +69,11 @@ int WatchTree(SnapshotCalls& calls, const PutAsk& first_ask, const RememberedDir
     if (interruption->IsRaised()) break;
     if (!done.ok()) code = calls.Fail(done.status());
     if (!done.ok() && first) break;
+    if (!done.ok()) {
+      std::fprintf(stderr, "deltafill: trying again in %d s\n", int{kRetryAfter.count()});
+    } else if (first) {
+      std::fprintf(stderr, "watching %s until interrupted\n", settings.directory.c_str());
+    }
     code = 0;
     ask.skip_unchanged = true;
     ask.reorder = false;

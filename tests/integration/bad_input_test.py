@@ -140,6 +140,39 @@ class BadInput(service.ServiceTest):
         self.assert_does_not_start("--store-budget", *serve, "--store", self.folder / "store",
                                    "--store-budget", "12X")
 
+    def test_mixed_up_addresses_are_told_apart(self):
+        front, worker_port = service.new_address(), service.new_address()
+        log = self.folder / "worker.log"
+        processes = [
+            service.Process(self.folder / "coordinator.log", "coordinator", "--listen", front,
+                            "--worker-listen", worker_port, "--store", self.client.address),
+            service.Process(log, "worker", "--model", service.model_directory(), "--coordinator",
+                            self.client.address, "--store", self.client.address)]
+        try:
+            deadline = time.monotonic() + service.START_SECONDS_MAX
+            for address, text in ((front, "state store: what answers at its address is none"),
+                                  (worker_port, "clients want the address")):
+                while True:
+                    with self.assertRaises(service.CallFailed) as caught:
+                        service.run("status", "--server", address)
+                    if caught.exception.status != "UNAVAILABLE" or time.monotonic() > deadline:
+                        break
+                    time.sleep(0.05)
+                self.assertEqual(caught.exception.status, "UNIMPLEMENTED", caught.exception)
+                self.assertIn(text, caught.exception.stderr)
+            while "a coordinator does at its --worker-listen" not in log.read_text():
+                self.assertLess(time.monotonic(), deadline, log.read_text())
+                time.sleep(0.05)
+        finally:
+            for process in processes:
+                process.close()
+
+    def test_logits_that_cannot_be_written_fail_before_the_work(self):
+        with self.assertRaises(service.CallFailed) as caught:
+            self.client.prefill([1, 2], "--return-logits", self.folder / "absent" / "logits")
+        self.assertEqual(caught.exception.code, 2)
+        self.assertIn("--return-logits", caught.exception.stderr)
+
     def test_what_is_misspelt_is_named(self):
         self.assert_does_not_start("Not known here: serv\n", "serv")
         self.assert_does_not_start("Not known here: --modell\n", "serve", "--modell", "m", "--store",

@@ -77,6 +77,13 @@ struct WorkerAgent::Core {
   std::thread thread;
 };
 
+// Why a session ended or never began.
+std::string Describe(const grpc::Status& status) {
+  if (status.ok()) return "it ended the stream";
+  if (status.error_code() != grpc::StatusCode::UNIMPLEMENTED) return status.error_message();
+  return "what answers there takes no workers; a coordinator does at its --worker-listen";
+}
+
 void WorkerAgent::Core::Main() {
   std::chrono::milliseconds pause = options.reconnect_first;
   for (;;) {
@@ -93,7 +100,7 @@ void WorkerAgent::Core::Main() {
     lock.unlock();
     Log(absl::StrCat("coordinator ",
                      welcomed ? "lost; trying to attach again: " : "not reached; trying again: ",
-                     status.ok() ? "it ended the stream" : status.error_message()));
+                     Describe(status)));
     lock.lock();
     changed.wait_for(lock, pause, [this] { return stopping || !failure.ok(); });
     if (!failure.ok()) final_status = failure;
