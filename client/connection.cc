@@ -62,9 +62,9 @@ void Connection::Connect() const {
 }
 
 bool Connection::Prepare(grpc::ClientContext* context) const {
-  // gRPC would fall back to the system's authorities.
-  if (!options_.tls_ca_file.empty() && authorities_.empty()) {
-    std::fprintf(stderr, "deltafill: --tls-ca %s: cannot be read or is empty\n",
+  // With an empty text gRPC would fall back to the system's authorities.
+  if (!options_.tls_ca_file.empty() && authorities_.find("CERTIFICATE-----") == std::string::npos) {
+    std::fprintf(stderr, "deltafill: --tls-ca %s: cannot be read or has no PEM certificate\n",
                  options_.tls_ca_file.c_str());
     return false;
   }

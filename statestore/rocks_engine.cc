@@ -163,7 +163,9 @@ class RocksEngine final : public KeyValueEngine {
     }
     handles_.clear();
     const std::string text = status.ToString();
-    if (status.IsIOError() && text.find("/LOCK") != std::string::npos) {
+    // LOCK was opened, and somebody else holds it.
+    if (status.IsIOError() && text.find("/LOCK") != std::string::npos &&
+        text.find("open a file for lock") == std::string::npos) {
       return absl::FailedPreconditionError(
           absl::StrCat("store directory ", options_.directory, " is open already: ", text));
     }

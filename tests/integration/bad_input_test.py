@@ -167,6 +167,10 @@ class BadInput(service.ServiceTest):
             for process in processes:
                 process.close()
 
+    def test_authorities_are_certificates(self):
+        self.assert_does_not_start("has no PEM certificate", "status", "--server",
+                                   self.client.address, "--tls-ca", __file__)
+
     def test_logits_that_cannot_be_written_fail_before_the_work(self):
         with self.assertRaises(service.CallFailed) as caught:
             self.client.prefill([1, 2], "--return-logits", self.folder / "absent" / "logits")

@@ -222,5 +222,12 @@ TEST_F(DiskFaultTest, ADirectoryIsOpenedOnce) {
   EXPECT_TRUE(absl::IsUnavailable(OpenRocksStore({.directory = "/proc/none"}).status()));
 }
 
+TEST_F(DiskFaultTest, ALockThatCannotBeMadeIsNoSecondProcess) {
+  std::filesystem::create_directories(directory_ + "/LOCK");
+  const absl::Status status = OpenRocksStore({.directory = directory_}).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("does not open"));
+}
+
 }  // namespace
 }  // namespace deltafill
