@@ -7,7 +7,6 @@
 #include "kernels/cuda/dense_conv.cuh"
 #include "kernels/cuda/dense_hopper_shared.cuh"
 #include "kernels/cuda/swiglu.cuh"
-#include "kernels/cuda/wgmma_rows.cuh"
 
 namespace deltafill::kernels::cuda {
 
@@ -19,59 +18,29 @@ struct DenseConsumer {
   const DenseHopperParams& p;
   DenseShared& s;
   int rank, group, warp, lane;  // of the cluster; warpgroup, warp in it, lane in that
-  DenseRing ring;
-
-  __device__ __forceinline__ void GiveBack(int stage) const {
-    if (lane < kDenseCluster) BarrierArriveAt(SharedAddress(&s.emptied[stage]), lane);
-  }
+  ProductReader<DenseShared, kDenseCluster> reader;
 
   // A barrier tells its last round from the one before only, so a warpgroup waits for a stage no
   // sooner than the other has seen all of its own filled.
   static constexpr int kTurn = 3;  // named barriers 3 and 4
   __device__ __forceinline__ void TakeTurn() const { GroupBarrier(kTurn + group, 256); }
   __device__ __forceinline__ void PassTurn() const {
-    asm volatile("bar.arrive %0, %1;" ::"r"(kTurn + (group ^ 1)), "r"(256) : "memory");
+    ArriveAtGroupBarrier(kTurn + (group ^ 1), 256);
   }
 
   template <int halves>
   __device__ __forceinline__ void Multiply(float (&d)[2][kSums]) {
-    int before = 0;
     TakeTurn();
-    for (int block = 0; block < p.depth_blocks; ++block) {
-      BarrierWait(SharedAddress(&s.filled[ring.stage]), ring.parity);
-      if (block + 1 == p.depth_blocks) PassTurn();
-      const uint64_t a = TileDescriptor(SharedAddress(s.matrix[ring.stage]), 16);
-      const uint64_t b = TileDescriptor(SharedAddress(s.tokens[ring.stage]), 16);
-      WgmmaFence();
-#pragma unroll
-      for (int step = 0; step < 4; ++step) {
-#pragma unroll
-        for (int half = 0; half < halves; ++half) {
-          WgmmaRows<kDenseTokenTile>::Multiply(d[half], Advance(a, half * 64 * 128 + step * 32),
-                                               Advance(b, step * 32), block > 0 || step > 0);
-        }
-      }
-      WgmmaCommit();
-      if (block > 0) {
-        WgmmaWait<1>();
-        GiveBack(before);
-      }
-      before = ring.stage;
-      ring.Step();
-    }
-    WgmmaWait<0>();
-#pragma unroll
-    for (int half = 0; half < halves; ++half) Pin(d[half]);
-    GiveBack(before);
+    reader.template Multiply<kDenseTokenTile, halves>(d, 0, p.depth_blocks, [this] { PassTurn(); });
   }
 
   // Rows that only the cluster's other CTA multiplies.
   __device__ __forceinline__ void PassOver() {
     TakeTurn();
     for (int block = 0; block < p.depth_blocks; ++block) {
-      BarrierWait(SharedAddress(&s.filled[ring.stage]), ring.parity);
-      GiveBack(ring.stage);
-      ring.Step();
+      reader.WaitUntilFilled();
+      reader.GiveBack(reader.stage.index);
+      reader.stage.Step();
     }
     PassTurn();
   }
@@ -168,12 +137,12 @@ struct DenseConsumer {
 
   __device__ __forceinline__ void Run(int first, int step, int tiles) {
     if (group == 1) {
-      ring.Skip(p.depth_blocks);
+      reader.stage.Skip(p.depth_blocks);
       PassTurn();  // the first is the other's
     }
     for (int index = first + group * step; index < tiles; index += 2 * step) {
       RunTile(DenseTileOf<kind>(p, index));
-      ring.Skip(p.depth_blocks);
+      reader.stage.Skip(p.depth_blocks);
     }
     if (warp == 0 && lane == 0) WaitForTensorStores();
   }

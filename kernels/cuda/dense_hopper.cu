@@ -17,10 +17,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   DenseShared& s = *reinterpret_cast<DenseShared*>(shared_bytes);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kDenseStages; ++i) {
-      BarrierInit(SharedAddress(&s.filled[i]), 1);
-      BarrierInit(SharedAddress(&s.emptied[i]), 4 * kDenseCluster);
-    }
+    s.barriers.Init(4 * kDenseCluster);  // a stage is read by one warpgroup
     FenceBarrierInit();
     FenceAsync();
   }
@@ -36,7 +33,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     GrowRegisters<kMultiplyRegisters>();
     const int warp = (threadIdx.x >> 5) & 3, lane = threadIdx.x & 31;
-    DenseConsumer<kind>{p, s, rank, warpgroup, warp, lane, {}}.Run(first, step, tiles);
+    DenseConsumer<kind>{p, s, rank, warpgroup, warp, lane, {s, lane, {}}}.Run(first, step, tiles);
   }
   ClusterSync();  // a CTA stays until no other writes to its shared memory
 }

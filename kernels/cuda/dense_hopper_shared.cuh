@@ -3,43 +3,26 @@
 #define DELTAFILL_KERNELS_CUDA_DENSE_HOPPER_SHARED_CUH_
 
 #include "kernels/cuda/dense_hopper.h"
-#include "kernels/cuda/mma.cuh"
-#include "kernels/cuda/tensor_copy.cuh"
-#include "kernels/cuda/wgmma.cuh"
+#include "kernels/cuda/product_stages.cuh"
 
 namespace deltafill::kernels::cuda {
 
-inline constexpr int kDenseStages = 4;
 inline constexpr int kDenseCluster = 2;  // CTAs that share a tile of rows
-inline constexpr int kDenseMatrixBytes = kDenseMatrixTile * 128;
 inline constexpr int kDenseTokenBytes = kDenseTokenTile * 128;
+static_assert(kDenseMatrixTile == kProductMatrixRows);
 
 struct alignas(1024) DenseShared {
-  uint8_t matrix[kDenseStages][kDenseMatrixBytes];
-  uint8_t tokens[kDenseStages][kDenseTokenBytes];
+  uint8_t matrix[kProductStages][kProductMatrixBytes];
+  uint8_t tokens[kProductStages][kDenseTokenBytes];
   uint8_t outputs[2][kDenseTokenBytes];  // of a multiplying warpgroup
-  uint64_t filled[kDenseStages];
-  uint64_t emptied[kDenseStages];
+  ProductBarriers barriers;
+
+  __device__ __forceinline__ uint32_t Matrix(int stage) const {
+    return SharedAddress(matrix[stage]);
+  }
+  __device__ __forceinline__ uint32_t Rows(int stage) const { return SharedAddress(tokens[stage]); }
 };
 static_assert(sizeof(DenseShared) <= 227 * 1024);
-
-// A place in the ring of stages.
-struct DenseRing {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ __forceinline__ void Step() {
-    if (++stage == kDenseStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-  // Past the blocks that the other warpgroup takes.
-  __device__ __forceinline__ void Skip(int blocks) {
-    const int at = stage + blocks;
-    stage = at % kDenseStages;
-    parity ^= static_cast<uint32_t>(at / kDenseStages) & 1;
-  }
-};
 
 struct DenseTile {
   int matrix_tile = 0;  // of the cluster's first CTA

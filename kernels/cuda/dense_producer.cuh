@@ -11,10 +11,10 @@ struct DenseProducer {
   const DenseHopperParams& p;
   DenseShared& s;
   int rank;  // of the CTA in its cluster
-  DenseRing ring;
+  ProductStage stage;
 
   __device__ __forceinline__ void CopyMatrix(int block, int matrix_tile, uint32_t filled) const {
-    const uint32_t to = SharedAddress(s.matrix[ring.stage]);
+    const uint32_t to = s.Matrix(stage.index);
     if constexpr (kind == DenseKind::kSwiGlu) {
       TensorCopy(to, &p.matrix, block * 64, 0, 0, matrix_tile * 8, filled);
     } else {
@@ -29,14 +29,14 @@ struct DenseProducer {
       const int matrix_tile = tile.matrix_tile + rank;
       const bool present = DenseHalves(p, matrix_tile) > 0;
       for (int block = 0; block < p.depth_blocks; ++block) {
-        const uint32_t filled = SharedAddress(&s.filled[ring.stage]);
-        BarrierWait(SharedAddress(&s.emptied[ring.stage]), ring.parity ^ 1);
-        BarrierExpect(filled, kDenseTokenBytes + (present ? kDenseMatrixBytes : 0));
+        const uint32_t filled = SharedAddress(&s.barriers.filled[stage.index]);
+        stage.WaitUntilEmptied(s.barriers);
+        BarrierExpect(filled, kDenseTokenBytes + (present ? kProductMatrixBytes : 0));
         if (present) CopyMatrix(block, matrix_tile, filled);
         // Each CTA brings half of the rows to both.
-        TensorCopyToAll(SharedAddress(s.tokens[ring.stage]) + half * 128, &p.x, block * 64,
-                        tile.first_token + half, filled, 3);
-        ring.Step();
+        TensorCopyToAll(s.Rows(stage.index) + half * 128, &p.x, block * 64, tile.first_token + half,
+                        filled, 3);
+        stage.Step();
       }
     }
   }

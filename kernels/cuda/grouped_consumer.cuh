@@ -6,7 +6,6 @@
 
 #include "kernels/cuda/grouped_hopper_shared.cuh"
 #include "kernels/cuda/swiglu.cuh"
-#include "kernels/cuda/wgmma_rows.cuh"
 
 namespace deltafill::kernels::cuda {
 
@@ -20,43 +19,7 @@ struct GroupedConsumer {
   const GroupedHopperParams& p;
   GroupedShared& s;
   int group, warp, lane;  // warpgroup, warp in it, lane in that
-  GroupedRing ring;
-
-  __device__ __forceinline__ void GiveBack(int stage) const {
-    const uint32_t emptied = SharedAddress(&s.emptied[stage]);
-    if constexpr (cluster == 1) {
-      if (lane == 0) BarrierArrive(emptied);
-    } else {
-      if (lane < cluster) BarrierArriveAt(emptied, lane);
-    }
-  }
-
-  template <int rows>
-  __device__ __forceinline__ void Multiply(float (&d)[rows / 2]) {
-    int before = 0;
-    for (int block = 0; block < p.depth_blocks; ++block) {
-      BarrierWait(SharedAddress(&s.filled[ring.stage]), ring.parity);
-      const uint32_t stage = SharedAddress(s.stages[ring.stage]);
-      const uint64_t a = TileDescriptor(stage + group * 64 * 128, 16);
-      const uint64_t b = TileDescriptor(stage + kGroupedMatrixBytes, 16);
-      WgmmaFence();
-#pragma unroll
-      for (int step = 0; step < 4; ++step) {
-        WgmmaRows<rows>::Multiply(d, Advance(a, step * 32), Advance(b, step * 32),
-                                  block > 0 || step > 0);
-      }
-      WgmmaCommit();
-      if (block > 0) {
-        WgmmaWait<1>();
-        GiveBack(before);
-      }
-      before = ring.stage;
-      ring.Step();
-    }
-    WgmmaWait<0>();
-    Pin(d);
-    GiveBack(before);
-  }
+  ProductReader<GroupedShared, cluster> reader;
 
   // 16 bytes of features of a row of the pass: places that neither writers nor
   // readers collide in.
@@ -124,15 +87,15 @@ struct GroupedConsumer {
 
   template <int rows>
   __device__ __forceinline__ void RunTile(const GroupedTask& task) {
-    float d[rows / 2];
+    float d[1][rows / 2];
 #pragma unroll
-    for (int i = 0; i < rows / 2; ++i) d[i] = 0.0f;  // else its registers are the whole loop's
-    Multiply<rows>(d);
+    for (int i = 0; i < rows / 2; ++i) d[0][i] = 0.0f;  // else its registers are the whole loop's
+    reader.template Multiply<rows, 1>(d, group * 64, p.depth_blocks, [] {});
 #pragma unroll
     for (int first = 0; first < rows; first += kPassRows) {
       if (first >= task.rows) break;
       GroupBarrier(group + 1, 128);  // all have read what was there
-      Stage<rows>(d, first / 8);
+      Stage<rows>(d[0], first / 8);
       GroupBarrier(group + 1, 128);
       StoreRows(task, first);
     }
@@ -140,8 +103,8 @@ struct GroupedConsumer {
 
   __device__ __forceinline__ void Run() {
     for (;;) {
-      BarrierWait(SharedAddress(&s.filled[ring.stage]), ring.parity);
-      const GroupedTask task = s.tasks[ring.stage];
+      reader.WaitUntilFilled();
+      const GroupedTask task = s.tasks[reader.stage.index];
       if (task.rows == 0) return;
       switch (task.padded_rows) {
         case 8:

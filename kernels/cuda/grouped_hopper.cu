@@ -17,10 +17,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   GroupedShared& s = *reinterpret_cast<GroupedShared*>(shared_bytes);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kGroupedStages; ++i) {
-      BarrierInit(SharedAddress(&s.filled[i]), 1);
-      BarrierInit(SharedAddress(&s.emptied[i]), kGroupedWarps * cluster);
-    }
+    s.barriers.Init(8 * cluster);  // both warpgroups read each stage
     for (int i = 0; i < kGroupedTickets; ++i) s.tickets[i] = 0;
     FenceBarrierInit();
     FenceAsync();
@@ -38,7 +35,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     GrowRegisters<kMultiplyRegisters>();
     const int warp = (threadIdx.x >> 5) & 3, lane = threadIdx.x & 31;
-    GroupedConsumer<swiglu, cluster>{p, s, warpgroup, warp, lane, {}}.Run();
+    GroupedConsumer<swiglu, cluster>{p, s, warpgroup, warp, lane, {s, lane, {}}}.Run();
   }
   // A CTA stays until no other writes to its shared memory.
   if constexpr (cluster > 1) ClusterSync();

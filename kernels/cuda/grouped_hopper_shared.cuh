@@ -3,19 +3,13 @@
 #define DELTAFILL_KERNELS_CUDA_GROUPED_HOPPER_SHARED_CUH_
 
 #include "kernels/cuda/grouped_hopper.h"
-#include "kernels/cuda/mma.cuh"
-#include "kernels/cuda/tensor_copy.cuh"
-#include "kernels/cuda/wgmma.cuh"
+#include "kernels/cuda/product_stages.cuh"
 
 namespace deltafill::kernels::cuda {
 
-inline constexpr int kGroupedStages = 4;
-inline constexpr int kGroupedMatrixRows = 128;  // of a CTA's tile
-inline constexpr int kGroupedMatrixBytes = kGroupedMatrixRows * 128;
-inline constexpr int kGroupedStageBytes = kGroupedMatrixBytes + kTokenTileRows * 128;
+inline constexpr int kGroupedStageBytes = kProductMatrixBytes + kTokenTileRows * 128;
 inline constexpr int kGroupedOutputBytes = 16384;  // of a multiplying warpgroup
 inline constexpr int kGroupedTickets = 8;          // that a cluster may have drawn and not used
-inline constexpr int kGroupedWarps = 8;            // that multiply
 
 // What a CTA does with a token tile; travels with the tile's first stage.
 struct GroupedTask {
@@ -26,27 +20,20 @@ struct GroupedTask {
 };
 
 struct alignas(1024) GroupedShared {
-  uint8_t stages[kGroupedStages][kGroupedStageBytes];
+  uint8_t stages[kProductStages][kGroupedStageBytes];
   uint8_t outputs[2][kGroupedOutputBytes];
-  alignas(16) GroupedTask tasks[kGroupedStages];
-  uint64_t filled[kGroupedStages];
-  uint64_t emptied[kGroupedStages];
-  uint64_t tickets[kGroupedTickets];  // for the CTA that does not draw: number,
-                                      // ticket
-};
-static_assert(sizeof(GroupedShared) <= 227 * 1024);
+  alignas(16) GroupedTask tasks[kProductStages];
+  ProductBarriers barriers;
+  uint64_t tickets[kGroupedTickets];  // for the CTA that does not draw: number, ticket
 
-// A place in the ring of stages.
-struct GroupedRing {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ __forceinline__ void Step() {
-    if (++stage == kGroupedStages) {
-      stage = 0;
-      parity ^= 1;
-    }
+  __device__ __forceinline__ uint32_t Matrix(int stage) const {
+    return SharedAddress(stages[stage]);
+  }
+  __device__ __forceinline__ uint32_t Rows(int stage) const {
+    return SharedAddress(stages[stage]) + kProductMatrixBytes;
   }
 };
+static_assert(sizeof(GroupedShared) <= 227 * 1024);
 
 // Rows that a product is issued for: the numbers WgmmaRows has.
 __device__ __forceinline__ int PaddedRows(int rows) {

@@ -9,12 +9,12 @@ namespace deltafill::kernels::cuda {
 
 template <bool swiglu, int cluster>
 struct GroupedProducer {
-  static constexpr int kFeatures = swiglu ? kGroupedMatrixRows / 2 : kGroupedMatrixRows;
+  static constexpr int kFeatures = swiglu ? kProductMatrixRows / 2 : kProductMatrixRows;
 
   const GroupedHopperParams& p;
   GroupedShared& s;
   uint32_t rank;  // of the CTA
-  GroupedRing ring;
+  ProductStage stage;
   uint32_t tickets;  // that there are
 
   // The first CTA of a cluster draws and hands on, the second takes: both see
@@ -66,14 +66,13 @@ struct GroupedProducer {
 
   __device__ __forceinline__ void CopyTile(const TensorMap* map, const GroupedTask& task) {
     for (int block = 0; block < p.depth_blocks; ++block) {
-      const uint32_t filled = SharedAddress(&s.filled[ring.stage]);
-      const uint32_t stage = SharedAddress(s.stages[ring.stage]);
-      BarrierWait(SharedAddress(&s.emptied[ring.stage]), ring.parity ^ 1);
-      if (block == 0) s.tasks[ring.stage] = task;
-      BarrierExpect(filled, kGroupedMatrixBytes + task.padded_rows * 128);
-      CopyMatrix(map, block * 64, task.first_feature, stage, filled);
-      CopyRows(task, block * 64, stage + kGroupedMatrixBytes, filled);
-      ring.Step();
+      const uint32_t filled = SharedAddress(&s.barriers.filled[stage.index]);
+      stage.WaitUntilEmptied(s.barriers);
+      if (block == 0) s.tasks[stage.index] = task;
+      BarrierExpect(filled, kProductMatrixBytes + task.padded_rows * 128);
+      CopyMatrix(map, block * 64, task.first_feature, s.Matrix(stage.index), filled);
+      CopyRows(task, block * 64, s.Rows(stage.index), filled);
+      stage.Step();
     }
   }
 
@@ -95,9 +94,9 @@ struct GroupedProducer {
       tile = next_tile;
       next = Share(number, after);
     }
-    BarrierWait(SharedAddress(&s.emptied[ring.stage]), ring.parity ^ 1);
-    s.tasks[ring.stage] = {};
-    BarrierArrive(SharedAddress(&s.filled[ring.stage]));
+    stage.WaitUntilEmptied(s.barriers);
+    s.tasks[stage.index] = {};
+    BarrierArrive(SharedAddress(&s.barriers.filled[stage.index]));
   }
 };
 
