@@ -45,9 +45,7 @@ struct DenseConsumer {
     PassTurn();
   }
 
-  __device__ __forceinline__ uint32_t Output(int byte) const {
-    return SharedAddress(s.outputs[group]) + byte;
-  }
+  __device__ __forceinline__ uint32_t Outputs() const { return SharedAddress(s.outputs[group]); }
 
   // 64 features of all tokens to shared memory.
   __device__ __forceinline__ void StageSwiGlu(const float (&d)[2][kSums]) const {
@@ -61,7 +59,7 @@ struct DenseConsumer {
         pairs[i] = PackBf16(SiluTimes(x[0], x[2]), SiluTimes(x[1], x[3]));
       }
       StoreMatrix4Transposed(
-          Output(SwizzledPiece((n + (quarter >> 1)) * 8 + of_eight, (quarter & 1) * 4 + warp)),
+          SwizzledPiece(Outputs(), (n + (quarter >> 1)) * 8 + of_eight, (quarter & 1) * 4 + warp),
           pairs[0], pairs[1], pairs[2], pairs[3]);
     }
   }
@@ -78,7 +76,7 @@ struct DenseConsumer {
       if constexpr (shifted) {
         row += row < kDenseLookBack ? kDenseTokenTile - kDenseLookBack : -kDenseLookBack;
       }
-      StoreMatrix4Transposed(Output(SwizzledPiece(row, warp * 2 + (quarter & 1))),
+      StoreMatrix4Transposed(SwizzledPiece(Outputs(), row, warp * 2 + (quarter & 1)),
                              PackBf16(x[0], x[1]), PackBf16(x[2], x[3]), PackBf16(x[4], x[5]),
                              PackBf16(x[6], x[7]));
     }
@@ -93,7 +91,7 @@ struct DenseConsumer {
     FenceAsyncShared();
     GroupBarrier(group + 1, 128);
     if (warp != 0 || lane != 0) return;
-    TensorStore(y, feature, token, Output(0));
+    TensorStore(y, feature, token, Outputs());
     CommitTensorStores();
   }
 
@@ -105,7 +103,7 @@ struct DenseConsumer {
     if (matrix_tile < p.conv.matrix_tiles) {
       StageHalf<false>(d);
       GroupBarrier(group + 1, 128);
-      DenseConvolution{p.conv, Output(0), group + 1, warp, lane, feature, first_token}.Run();
+      DenseConvolution{p.conv, Outputs(), group + 1, warp, lane, feature, first_token}.Run();
       EndOutput(&p.conv.y, feature, first_token + kDenseLookBack);
     } else {
       StageHalf<true>(d);

@@ -9,11 +9,6 @@
 
 namespace deltafill::kernels::cuda {
 
-// 16 bytes of a row of 128, as the copy engine's swizzle has them.
-__device__ __forceinline__ int SwizzledPiece(int row, int piece) {
-  return row * 128 + ((piece ^ (row & 7)) << 4);
-}
-
 // Of a warpgroup. Row t becomes the output of row t + 3, whose input it needs no longer, so that
 // the outputs start where a copy may start. A thread has two channels of a quarter of the rows.
 struct DenseConvolution {
@@ -25,7 +20,7 @@ struct DenseConvolution {
   int barrier, warp, lane, channel, first_token;
 
   __device__ __forceinline__ uint32_t Word(int row) const {
-    return rows + SwizzledPiece(row, lane >> 2) + (lane & 3) * 4;
+    return SwizzledPiece(rows, row, lane >> 2) + (lane & 3) * 4;
   }
   __device__ __forceinline__ uint32_t Load(int row) const {
     uint32_t x;

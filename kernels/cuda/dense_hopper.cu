@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     FenceAsync();
   }
   ClusterSync();
-  const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) >> 7, 0);
+  const int warpgroup = WarpgroupIndex();
   const int rank = ClusterRank();
   const int first = static_cast<int>(blockIdx.x) / kDenseCluster;
   const int step = static_cast<int>(gridDim.x) / kDenseCluster;

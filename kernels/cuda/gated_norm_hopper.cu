@@ -50,7 +50,7 @@ struct GatedNormTiles {
   // and 8 to 15 of piece n, then of piece n + 1.
   __device__ __forceinline__ uint32_t PieceOf(int stage, int n) const {
     const int row = warp * 16 + (lane & 15), piece = n + (lane >> 4);
-    return SharedAddress(ring.o[stage][piece >> 3]) + row * 128 + (((piece & 7) ^ (row & 7)) << 4);
+    return SwizzledPiece(SharedAddress(ring.o[stage][piece >> 3]), row, piece & 7);
   }
 
   __device__ __forceinline__ void Multiply(int stage, float (&d)[64]) const {
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(warpgroups * 128)
     s.bias[channel] = p.bias != nullptr ? p.bias[head * kGatedNormWidth + channel] : 0.0f;
   }
   __syncthreads();
-  const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x) >> 7, 0);
+  const int group = WarpgroupIndex();
   const int warp = static_cast<int>(threadIdx.x) >> 5 & 3,
             lane = static_cast<int>(threadIdx.x) & 31;
   GatedNormTiles<warpgroups, stages>{p, s, s.rings[group], head, group, warp, lane}.Run(

@@ -26,10 +26,9 @@ struct GroupedConsumer {
   __device__ __forceinline__ uint32_t OutputPiece(int row, int piece) const {
     const uint32_t base = SharedAddress(s.outputs[group]);
     if constexpr (swiglu) {
-      const int line = row >> 1;
-      return base + line * 128 + ((((row & 1) * 4 + piece) ^ (line & 7)) << 4);
+      return SwizzledPiece(base, row >> 1, (row & 1) * 4 + piece);
     }
-    return base + row * 128 + ((piece ^ (row & 7)) << 4);
+    return SwizzledPiece(base, row, piece);
   }
 
   // Token columns [8 first, 8 first + kPassRows) of d to shared memory, a row a

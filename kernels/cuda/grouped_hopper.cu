@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     ClusterSync();
   }
-  const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) >> 7, 0);
+  const int warpgroup = WarpgroupIndex();
   if (warpgroup == 2) {
     ShrinkRegisters<kCopyRegisters>();
     const uint32_t rank = cluster == 1 ? 0 : static_cast<uint32_t>(ClusterRank());

@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       p.chunk.first_panel * kRows / kLatentHopperRows + (gridDim.x - 1 - blockIdx.x);
   const int64_t first_row = panel * kLatentHopperRows;
   const int tiles = max(TilesOf(p.chunk, first_row), TilesOf(p.chunk, first_row + kRows));
-  const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) >> 7, 0);
+  const int warpgroup = WarpgroupIndex();
   if (warpgroup == 2) {
     ShrinkRegisters<kCopyRegisters>();
     if (threadIdx.x == 256) FillAttendTiles(p, s, static_cast<int>(first_row), head, tiles);

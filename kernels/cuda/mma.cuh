@@ -12,6 +12,12 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+// Where the tile at shared address `tile`, of rows of 128 bytes, has a row's 16 bytes `piece`: the
+// 128-byte swizzle of the copy engine and of WGMMA.
+__device__ __forceinline__ uint32_t SwizzledPiece(uint32_t tile, int row, int piece) {
+  return tile + row * 128 + ((piece ^ (row & 7)) << 4);
+}
+
 __device__ __forceinline__ void LoadMatrix4(uint32_t address, uint32_t (&r)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

@@ -109,7 +109,7 @@ struct RingChain {
 
   __device__ __forceinline__ void StoreOutputs() const {
     const int i = lane >> 3, row = (i >> 1) * 8 + (lane & 7);
-    const uint32_t at = outputs + row * 128 + (((warp * 2 + (i & 1)) ^ (row & 7)) << 4);
+    const uint32_t at = SwizzledPiece(outputs, row, warp * 2 + (i & 1));
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
       const float* x = &o[pair * 8];

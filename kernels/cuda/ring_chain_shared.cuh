@@ -177,7 +177,7 @@ struct RowMover {
   int row, chunk;  // of its first chunk
 
   __device__ __forceinline__ uint32_t SharedOffset(int r) const {
-    return r * 128 + ((chunk ^ (r & 7)) << 4);
+    return SwizzledPiece(0, r, chunk);
   }
 
   // `v` points at this lane's first chunk. Rows from `rows` on become zeros.

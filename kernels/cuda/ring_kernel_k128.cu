@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads, 1) RingKernel(const __grid_constant_
   RingTable& table = *reinterpret_cast<RingTable*>(shared_bytes + kTableOffset);
   if (RingTable::Fits(p)) table.Fill(p, threadIdx.x);
   __syncthreads();
-  const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) >> 7, 0);
+  const int warpgroup = WarpgroupIndex();
   if (chains && warpgroup == 0) {
     GrowRegisters<kChainRegisters>();
     if (p.runs_chains) RunChaining(p, place, barriers, threadIdx.x & 127);

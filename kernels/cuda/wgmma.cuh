@@ -6,6 +6,11 @@
 
 namespace deltafill::kernels::cuda {
 
+// Of the thread, in its CTA; by way of a shuffle the compiler knows it to be the same in a warp.
+__device__ __forceinline__ int WarpgroupIndex() {
+  return __shfl_sync(~0u, static_cast<int>(threadIdx.x) >> 7, 0);
+}
+
 __device__ __forceinline__ void WgmmaFence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
