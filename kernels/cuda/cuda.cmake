@@ -31,7 +31,7 @@ endforeach()
 add_library(deltafill_cuda SHARED
   cuda/backend.cc cuda/c_api.cc cuda/dense_product.cc cuda/forward.cc
   cuda/grouped_hopper.cc cuda/gated_norm_product.cc cuda/latent_hopper.cc cuda/mixture.cc
-  cuda/operators.cc cuda/operators_fused.cc cuda/operators_latent.cc cuda/operators_latent_hopper.cc
+  cuda/operators.cc cuda/operators_fused.cc cuda/operators_latent.cc cuda/operators_latent_prefill.cc
   cuda/operators_matmul.cc cuda/operators_mixture.cc
   cuda/operators_recording.cc cuda/operators_step.cc cuda/product.cc cuda/product_probe.cc
   cuda/recording.cc cuda/runtime.cc cuda/step_product.cc cuda/tensor_map.cc cuda/weight.cc

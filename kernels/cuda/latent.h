@@ -34,14 +34,13 @@ struct LatentAppendKernelParams {
 };
 cudaError_t LaunchLatentAppend(const LatentAppendKernelParams& params, cudaStream_t stream);
 
-// One chunk of keys (part of a page, from its start) for the panels of 64 query rows of one
-// sequence that see any of it.
+// One chunk of keys for the panels of 64 query rows of one sequence that see any of it.
 struct LatentChunkParams {
   LatentShape shape;
   float scale_log2 = 0.0f;                  // of scores, times log2 e
   const __nv_bfloat16* expanded = nullptr;  // [chunk tokens, heads * (nope_dim + value_dim)]
   const __nv_bfloat16* latents = nullptr;   // [chunk tokens, rank + rope_dim]
-  int64_t chunk_begin = 0;                  // position
+  int64_t chunk_begin = 0;                  // position, the start of a page
   int64_t chunk_end = 0;                    // position after the last token there is
   const __nv_bfloat16* q = nullptr;         // of the sequence's first row
   int64_t q_stride = 0;
@@ -50,10 +49,11 @@ struct LatentChunkParams {
   int64_t rows = 0;
   int64_t first_token = 0;    // position of the first row; a multiple of 64
   int64_t first_panel = 0;    // the first with a key in the chunk
-  float* sums = nullptr;      // [heads, panels * 64, padded value_dim]: unnormalised, across chunks
-  float2* softmax = nullptr;  // [heads, panels * 64]: largest score and sum so far
+  float* sums = nullptr;      // [heads, padded rows, padded value_dim]: unnormalised, across chunks
+  float2* softmax = nullptr;  // [heads, padded rows]: largest score and sum so far
 };
 
+// Keys of one page; rows are padded to panels. latent_hopper.h has what serves Hopper.
 cudaError_t LaunchLatentChunk(const LatentChunkParams& params, cudaStream_t stream);
 
 // A part of kLatentPartTokens keys, or fewer at the end.

@@ -16,18 +16,19 @@ bool ServesLatentHopper(const LatentShape& shape, int major, int minor) {
          shape.value_dim == 128;
 }
 
-Status LaunchLatentHopper(const LatentHopperChunk& chunk, cudaStream_t stream) {
+Status LaunchLatentHopper(const LatentChunkParams& chunk, const __nv_bfloat16* rope,
+                          cudaStream_t stream) {
   LatentHopperParams params;
   params.chunk = chunk;
   const int64_t keys = chunk.chunk_end - chunk.chunk_begin;
   const int64_t width = int64_t{chunk.shape.heads} * (chunk.shape.nope_dim + chunk.shape.value_dim);
-  const int64_t rope = chunk.shape.rope_dim;
+  const int64_t rope_dim = chunk.shape.rope_dim;
   if (Status s = MakeMap(chunk.q, chunk.shape.QueryWidth(), chunk.q_stride, chunk.rows, &params.q);
       !s.ok()) {
     return s;
   }
   if (Status s = MakeMap(chunk.expanded, width, width, keys, &params.expanded); !s.ok()) return s;
-  if (Status s = MakeMap(chunk.rope, rope, rope, keys, &params.rope); !s.ok()) return s;
+  if (Status s = MakeMap(rope, rope_dim, rope_dim, keys, &params.rope); !s.ok()) return s;
   return FromCuda(LaunchLatentHopperKernel(params, stream), "latent prefill");
 }
 

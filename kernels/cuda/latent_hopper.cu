@@ -225,7 +225,7 @@ struct AttendWarpgroup {
 };
 
 // Tiles of the chunk that the 64 rows from `first_row` on see.
-__device__ __forceinline__ int TilesOf(const LatentHopperChunk& c, int64_t first_row) {
+__device__ __forceinline__ int TilesOf(const LatentChunkParams& c, int64_t first_row) {
   const int64_t block = c.first_token + first_row;
   if (block < c.chunk_begin || first_row >= c.rows) return 0;  // finished before, or none
   const int64_t last = min(block, c.chunk_end - 1);
@@ -267,7 +267,7 @@ cudaError_t LaunchLatentHopperKernel(const LatentHopperParams& params, cudaStrea
   const cudaError_t error = cudaFuncSetAttribute(
       AttendHopperKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(AttendHopperShared));
   if (error != cudaSuccess) return error;
-  const LatentHopperChunk& c = params.chunk;
+  const LatentChunkParams& c = params.chunk;
   const int64_t first = c.first_panel * kRows / kLatentHopperRows;
   const int64_t panels = LatentHopperPaddedRows(c.rows) / kLatentHopperRows - first;
   const dim3 grid(static_cast<unsigned>(panels), static_cast<unsigned>(c.shape.heads));

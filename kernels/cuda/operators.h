@@ -86,12 +86,11 @@ class CudaOperators final : public Operators {
   // on cards without clusters. One order of sums, whatever the launches.
   Status MultiplySteps(std::span<const MatMulParams> products);
   Status AttendSequence(const LatentPrefillParams& params, size_t index,
-                        const CudaLatentProjection& projection);
-  Status AttendSequenceHopper(const LatentPrefillParams& params, size_t index,
-                              const CudaLatentProjection& projection);
-  // Keys and values of positions [begin, end), from the start of a page on.
+                        const CudaLatentProjection& projection, bool hopper);
+  // Keys and values of positions [begin, end), from the start of a page on; with copies_rope also
+  // the rotary part of keys, one after the other.
   Status ExpandLatents(const LatentSequence& sequence, int64_t begin, int64_t end,
-                       const CudaLatentProjection& projection);
+                       const CudaLatentProjection& projection, bool copies_rope);
   Status CopyRows(const ConstRows& from, const MutableRows& to, int64_t rows, int64_t width);
 
   const std::shared_ptr<const CudaDevice> device_;

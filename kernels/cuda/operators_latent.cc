@@ -1,7 +1,5 @@
-// Latent attention of a lane: pages to kernels, chunk by chunk.
+// Latent attention of a lane: pages to kernels.
 #include <algorithm>
-#include <cmath>
-#include <string>
 #include <vector>
 
 #include "kernels/cuda/latent.h"
@@ -64,57 +62,6 @@ Status CudaOperators::LatentAppend(const LatentAppendParams& params) {
   return FromCuda(LaunchLatentAppend(kernel, stream_.get()), "latent append");
 }
 
-Status CudaOperators::AttendSequence(const LatentPrefillParams& params, size_t index,
-                                     const CudaLatentProjection& projection) {
-  const LatentShape& shape = projection.shape();
-  const LatentSequence& sequence = params.sequences[index];
-  const int64_t first_row = params.offsets[index], rows = params.offsets[index + 1] - first_row;
-  const int64_t columns = projection.weight().out_features();
-  const std::vector<LatentChunk> chunks =
-      PlanLatentChunks(sequence.first_token, rows, kLatentPageTokens);
-  const size_t chunk_rows = static_cast<size_t>(chunks[0].end);
-  LatentWorkspace& w = latent_;
-  const size_t expanded_bytes = chunk_rows * static_cast<size_t>(columns) * sizeof(Bf16);
-  if (Status s = w.expanded.Reserve(expanded_bytes, stream_.get()); !s.ok()) return s;
-  if (chunks.size() > 1) {
-    const size_t states =
-        static_cast<size_t>((rows + kBlockTokens - 1) / kBlockTokens * kBlockTokens * shape.heads);
-    const size_t padded = static_cast<size_t>(LatentInstanceFor(shape).value_dim);
-    if (Status s = w.sums.Reserve(states * padded * 4, stream_.get()); !s.ok()) return s;
-    if (Status s = w.softmax.Reserve(states * sizeof(float2), stream_.get()); !s.ok()) return s;
-  }
-  LatentChunkParams kernel;
-  kernel.shape = shape;
-  kernel.scale_log2 = LatentScale(shape) * kLog2E;
-  kernel.expanded = w.expanded.as<Bf16>();
-  kernel.q = static_cast<const Bf16*>(params.q.data) + first_row * params.q.row_stride;
-  kernel.q_stride = params.q.row_stride;
-  kernel.o = static_cast<Bf16*>(params.o.data) + first_row * params.o.row_stride;
-  kernel.o_stride = params.o.row_stride;
-  kernel.rows = rows;
-  kernel.first_token = sequence.first_token;
-  kernel.sums = w.sums.as<float>();
-  kernel.softmax = w.softmax.as<float2>();
-  for (const LatentChunk& chunk : chunks) {
-    const int64_t width = shape.LatentWidth();
-    kernel.latents = LatentRowOf(sequence, chunk.begin, width);
-    kernel.chunk_begin = chunk.begin;
-    kernel.chunk_end = chunk.end;
-    kernel.first_panel = chunk.first_panel;
-    // A token's keys and values are those of its own latent, whatever the chunk.
-    MatMulParams expand;
-    expand.rows = chunk.end - chunk.begin;
-    if (Status s = Multiply(expand, projection.weight(), {kernel.latents, DType::kBF16, width},
-                            {w.expanded.as<void>(), DType::kBF16, columns}, false);
-        !s.ok()) {
-      return s;
-    }
-    const cudaError_t launched = LaunchLatentChunk(kernel, stream_.get());
-    if (Status s = FromCuda(launched, "latent prefill"); !s.ok()) return s;
-  }
-  return {};
-}
-
 Status CudaOperators::LatentPrefill(const LatentPrefillParams& params) {
   const CudaLatentProjection* projection = nullptr;
   if (Status s = Enter(); !s.ok()) return s;
@@ -125,9 +72,7 @@ Status CudaOperators::LatentPrefill(const LatentPrefillParams& params) {
   const bool hopper = ServesLatentHopper(projection->shape(), device.major, device.minor);
   for (size_t i = 0; i < params.sequences.size(); ++i) {
     if (params.offsets[i + 1] == params.offsets[i]) continue;
-    Status status = hopper ? AttendSequenceHopper(params, i, *projection)
-                           : AttendSequence(params, i, *projection);
-    if (!status.ok()) return status;
+    if (Status s = AttendSequence(params, i, *projection, hopper); !s.ok()) return s;
   }
   return {};
 }

@@ -1,7 +1,9 @@
-// Prefill attention of a lane where latent_hopper.h serves the shape.
+// Prefill attention of a lane's sequence: its keys and values, chunk by chunk, and the kernel that
+// serves the shape on each.
 #include <algorithm>
 #include <vector>
 
+#include "kernels/cuda/latent.h"
 #include "kernels/cuda/latent_hopper.h"
 #include "kernels/cuda/latent_pages.h"
 #include "kernels/cuda/latent_plan.h"
@@ -14,16 +16,21 @@ namespace {
 
 using Bf16 = __nv_bfloat16;
 
-Status ReserveChunks(const LatentShape& shape, int64_t chunk_rows, bool carries, int64_t rows,
-                     LatentWorkspace* w, cudaStream_t stream) {
+// For the keys of a chunk. Hopper's kernel finds its rotary keys one after the other.
+Status ReserveKeys(const LatentShape& shape, int64_t chunk_rows, int64_t columns, bool hopper,
+                   LatentWorkspace* w, cudaStream_t stream) {
   const size_t keys = static_cast<size_t>(chunk_rows);
-  const size_t columns = static_cast<size_t>(shape.heads * (shape.nope_dim + shape.value_dim));
-  if (Status s = w->expanded.Reserve(keys * columns * sizeof(Bf16), stream); !s.ok()) return s;
-  const size_t rope = static_cast<size_t>(shape.rope_dim);
-  if (Status s = w->rope.Reserve(keys * rope * sizeof(Bf16), stream); !s.ok()) return s;
-  if (!carries) return {};
-  const size_t states = static_cast<size_t>(LatentHopperPaddedRows(rows) * shape.heads);
-  const size_t values = static_cast<size_t>(shape.value_dim);
+  const size_t expanded = keys * static_cast<size_t>(columns) * sizeof(Bf16);
+  if (Status s = w->expanded.Reserve(expanded, stream); !s.ok()) return s;
+  if (!hopper) return {};
+  return w->rope.Reserve(keys * static_cast<size_t>(shape.rope_dim) * sizeof(Bf16), stream);
+}
+
+// For what is carried from chunk to chunk, a state a row and head.
+Status ReserveCarried(const LatentShape& shape, int64_t padded_rows, LatentWorkspace* w,
+                      cudaStream_t stream) {
+  const size_t states = static_cast<size_t>(padded_rows * shape.heads);
+  const size_t values = static_cast<size_t>(LatentInstanceFor(shape).value_dim);
   if (Status s = w->sums.Reserve(states * values * sizeof(float), stream); !s.ok()) return s;
   return w->softmax.Reserve(states * sizeof(float2), stream);
 }
@@ -31,7 +38,7 @@ Status ReserveChunks(const LatentShape& shape, int64_t chunk_rows, bool carries,
 }  // namespace
 
 Status CudaOperators::ExpandLatents(const LatentSequence& sequence, int64_t begin, int64_t end,
-                                    const CudaLatentProjection& projection) {
+                                    const CudaLatentProjection& projection, bool copies_rope) {
   const LatentShape& shape = projection.shape();
   const int64_t width = shape.LatentWidth(), columns = projection.weight().out_features();
   MatMulParams expand;
@@ -39,11 +46,13 @@ Status CudaOperators::ExpandLatents(const LatentSequence& sequence, int64_t begi
     expand.rows = std::min(kLatentPageTokens, end - token);
     Bf16* const latents = LatentRowOf(sequence, token, width);
     Bf16* const expanded = latent_.expanded.as<Bf16>() + (token - begin) * columns;
+    // A token's keys and values are those of its own latent, whatever the chunk.
     if (Status s = Multiply(expand, projection.weight(), {latents, DType::kBF16, width},
                             {expanded, DType::kBF16, columns}, false);
         !s.ok()) {
       return s;
     }
+    if (!copies_rope) continue;
     Bf16* const rope = latent_.rope.as<Bf16>() + (token - begin) * shape.rope_dim;
     if (Status s = CopyRows({latents + shape.rank, DType::kBF16, width},
                             {rope, DType::kBF16, shape.rope_dim}, expand.rows, shape.rope_dim);
@@ -54,23 +63,28 @@ Status CudaOperators::ExpandLatents(const LatentSequence& sequence, int64_t begi
   return {};
 }
 
-Status CudaOperators::AttendSequenceHopper(const LatentPrefillParams& params, size_t index,
-                                           const CudaLatentProjection& projection) {
+Status CudaOperators::AttendSequence(const LatentPrefillParams& params, size_t index,
+                                     const CudaLatentProjection& projection, bool hopper) {
   const LatentShape& shape = projection.shape();
   const LatentSequence& sequence = params.sequences[index];
   const int64_t first_row = params.offsets[index], rows = params.offsets[index + 1] - first_row;
   const std::vector<LatentChunk> chunks =
-      PlanLatentChunks(sequence.first_token, rows, kLatentChunkTokens);
-  if (Status s =
-          ReserveChunks(shape, chunks[0].end, chunks.size() > 1, rows, &latent_, stream_.get());
+      PlanLatentChunks(sequence.first_token, rows, hopper ? kLatentChunkTokens : kLatentPageTokens);
+  const cudaStream_t stream = stream_.get();
+  if (Status s = ReserveKeys(shape, chunks[0].end, projection.weight().out_features(), hopper,
+                             &latent_, stream);
       !s.ok()) {
     return s;
   }
-  LatentHopperChunk kernel;
+  if (chunks.size() > 1) {
+    const int64_t padded = hopper ? LatentHopperPaddedRows(rows)
+                                  : (rows + kBlockTokens - 1) / kBlockTokens * kBlockTokens;
+    if (Status s = ReserveCarried(shape, padded, &latent_, stream); !s.ok()) return s;
+  }
+  LatentChunkParams kernel;
   kernel.shape = shape;
   kernel.scale_log2 = LatentScale(shape) * kLog2E;
   kernel.expanded = latent_.expanded.as<Bf16>();
-  kernel.rope = latent_.rope.as<Bf16>();
   kernel.q = static_cast<const Bf16*>(params.q.data) + first_row * params.q.row_stride;
   kernel.q_stride = params.q.row_stride;
   kernel.o = static_cast<Bf16*>(params.o.data) + first_row * params.o.row_stride;
@@ -80,11 +94,16 @@ Status CudaOperators::AttendSequenceHopper(const LatentPrefillParams& params, si
   kernel.sums = latent_.sums.as<float>();
   kernel.softmax = latent_.softmax.as<float2>();
   for (const LatentChunk& chunk : chunks) {
-    if (Status s = ExpandLatents(sequence, chunk.begin, chunk.end, projection); !s.ok()) return s;
     kernel.chunk_begin = chunk.begin;
     kernel.chunk_end = chunk.end;
     kernel.first_panel = chunk.first_panel;
-    if (Status s = LaunchLatentHopper(kernel, stream_.get()); !s.ok()) return s;
+    if (!hopper) kernel.latents = LatentRowOf(sequence, chunk.begin, shape.LatentWidth());
+    if (Status s = ExpandLatents(sequence, chunk.begin, chunk.end, projection, hopper); !s.ok()) {
+      return s;
+    }
+    Status launched = hopper ? LaunchLatentHopper(kernel, latent_.rope.as<Bf16>(), stream)
+                             : FromCuda(LaunchLatentChunk(kernel, stream), "latent prefill");
+    if (!launched.ok()) return launched;
   }
   return {};
 }
