@@ -1,6 +1,5 @@
 // Matrix products in panels of exactly 64 rows.
 #include <algorithm>
-#include <utility>
 
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/panel_product.h"

@@ -2,7 +2,6 @@
 
 #include <cstring>
 #include <numeric>
-#include <string>
 
 #include "kernels/cpu/dtype_conversion.h"
 #include "kernels/cpu/validate.h"

@@ -1,7 +1,6 @@
 #include "kernels/cuda/grouped_hopper.h"
 
 #include <algorithm>
-#include <string>
 
 #include "kernels/cuda/runtime.h"
 

@@ -1,7 +1,6 @@
 #include "kernels/cuda/mixture.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "kernels/cuda/mixture_plan.h"

@@ -1,6 +1,5 @@
 #include "kernels/cuda/product.h"
 
-#include <algorithm>
 #include <string>
 
 namespace deltafill::kernels::cuda {

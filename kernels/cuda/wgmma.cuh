@@ -1,4 +1,4 @@
-// Hopper's warpgroup products, mbarriers and bulk copies (sm_90a), as the ring kernel uses them.
+// Hopper's warpgroup products, mbarriers and bulk copies (sm_90a).
 #ifndef DELTAFILL_KERNELS_CUDA_WGMMA_CUH_
 #define DELTAFILL_KERNELS_CUDA_WGMMA_CUH_
 
@@ -145,9 +145,6 @@ __device__ __forceinline__ uint32_t LoadRelaxed(const uint32_t* at) {
 }
 __device__ __forceinline__ void StoreRelaxed(uint32_t* at, uint32_t x) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(x) : "memory");
-}
-__device__ __forceinline__ void StoreRelease(uint32_t* at, uint32_t x) {
-  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(x) : "memory");
 }
 
 }  // namespace deltafill::kernels::cuda
