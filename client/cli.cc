@@ -8,22 +8,13 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_join.h"
+#include "client/cli_verb.h"
 #include "client/commands.h"
 #include "client/options.h"
 #include "worker/model/init.h"
 
 namespace deltafill::client {
 namespace {
-
-// More than a century; what is beyond it is a slip, and its message would be long.
-constexpr double kSecondsMax = 1e10;
-// Of --range-tokens and --range-tokens-max: more than a prompt has.
-constexpr uint64_t kRangeTokensMax = uint64_t{1} << 24;
-
-CLI::Range Seconds() { return CLI::Range(0.0, kSecondsMax, "SECONDS"); }
-
-// The command that parsing chose; run after parsing so that nothing starts on bad arguments.
-using Chosen = std::function<int()>;
 
 void AddServer(CLI::App* verb, ServerOptions* server) {
   verb->add_option("--server", server->server, "Service address, host:port")
@@ -52,17 +43,6 @@ void AddPrompt(CLI::App* verb, const std::string& help, PromptOptions* prompt) {
   source->require_option(0, 1);
 }
 
-// Makes a verb whose options live as long as the app and which runs `command` with them.
-template <typename Options>
-Options* AddVerb(CLI::App* parent, const std::string& name, const std::string& help,
-                 int (*command)(const Options&), Chosen* chosen, CLI::App** verb) {
-  auto options = std::make_shared<Options>();
-  *verb = parent->add_subcommand(name, help);
-  (*verb)->callback(
-      [options, command, chosen] { *chosen = [options, command] { return command(*options); }; });
-  return options.get();
-}
-
 void AddPrefill(CLI::App* app, Chosen* chosen) {
   CLI::App* verb = nullptr;
   auto* options = AddVerb(app, "prefill", "Compute and store the prefix state of a prompt",
@@ -71,8 +51,10 @@ void AddPrefill(CLI::App* app, Chosen* chosen) {
   AddPrompt(verb, kPromptHelp, &options->prompt);
   verb->add_option("--model", options->model, "Model name, if the service has several");
   verb->add_option("--checkpoint-every", options->checkpoint_every,
-                   "Keep a state every so many tokens (rounded down to 64)");
+                   "Keep a state every so many tokens (rounded down to 64)")
+      ->check(NotNegative());
   verb->add_option("--checkpoint-at", options->checkpoint_at, "Keep states at these tokens")
+      ->check(NotNegative())
       ->delimiter(',');
   verb->add_option("--schedule", options->schedule, "How ranges are spread over workers")
       ->check(CLI::IsMember({"auto", "wavefront"}))
@@ -106,7 +88,9 @@ void AddDecode(CLI::App* app, Chosen* chosen) {
   verb->add_option("--max-tokens", options->max_tokens, "At most so many")->capture_default_str();
   verb->add_option("--temperature", options->temperature, "0: greedy")->capture_default_str();
   verb->add_option("--top-p", options->top_p, "Nucleus sampling, (0, 1]")->capture_default_str();
-  verb->add_option("--seed", options->seed, "Of sampling")->capture_default_str();
+  verb->add_option("--seed", options->seed, "Of sampling")
+      ->check(NotNegative())
+      ->capture_default_str();
   verb->add_option("--stop-ids", options->stop_ids, "Stop after one of these token ids")
       ->delimiter(',');
   verb->add_flag("--save-state", options->save_state, "Keep the state of prompt and answer");
@@ -190,7 +174,7 @@ void AddSnapshotAsk(CLI::App* snapshot, Chosen* chosen) {
   verb->add_option("--max-tokens", ask->max_tokens, "At most so many")->capture_default_str();
   verb->add_option("--temperature", ask->temperature, "0: greedy")->capture_default_str();
   verb->add_option("--top-p", ask->top_p, "Nucleus sampling, (0, 1]")->capture_default_str();
-  verb->add_option("--seed", ask->seed, "Of sampling")->capture_default_str();
+  verb->add_option("--seed", ask->seed, "Of sampling")->check(NotNegative())->capture_default_str();
 }
 
 void AddSnapshot(CLI::App* app, Chosen* chosen) {
@@ -234,7 +218,9 @@ void AddModel(CLI::App* app, Chosen* chosen) {
   verb->add_option("--preset", init->preset,
                    "Shape of the model: " + absl::StrJoin(worker::ModelPresetNames(), ", "))
       ->capture_default_str();
-  verb->add_option("--seed", init->seed, "Of the weights")->capture_default_str();
+  verb->add_option("--seed", init->seed, "Of the weights")
+      ->check(NotNegative())
+      ->capture_default_str();
   verb->add_flag("--config-only", init->config_only,
                  "Leave the weights out, for --random-weights of serve and worker");
   verb->add_option("--out", init->out_directory, "Directory to make")->required();
@@ -243,113 +229,6 @@ void AddModel(CLI::App* app, Chosen* chosen) {
       AddVerb(model, "inspect", "What a directory holds", &RunModelInspect, chosen, &verb);
   verb->add_option("directory", inspect->directory, "Model directory")->required();
   verb->add_flag("--json", inspect->json, "One JSON object as the last line of standard output");
-}
-
-void AddCompute(CLI::App* verb, const char* device_help, ComputeOptions* compute) {
-  verb->add_option("--model", compute->model_directory, "Model directory")->required();
-  verb->add_option(
-      "--random-weights", compute->random_weights,
-      "Make weights from this seed instead of reading the directory's: for benchmarks");
-  verb->add_option("--device", compute->device, device_help)->capture_default_str();
-  verb->add_option("--threads-per-worker", compute->threads_per_worker,
-                   "0: the machine's cores divided by the workers")
-      ->check(CLI::Range(0, 1024));
-  verb->add_option(
-          "--range-tokens-max", compute->range_tokens_max,
-          "Room for this many tokens' activations, a multiple of 64; 0: the device's choice "
-          "(4096 on a CPU, up to 16384 on a card)")
-      ->check(CLI::Range(uint64_t{0}, kRangeTokensMax));
-  verb->add_option(
-          "--decode-batch", compute->decode_batch,
-          "Decodes and exports that one worker runs at once; more wait. Each takes room for "
-          "three states")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 512));
-  verb->add_option("--latent-budget", compute->latent_budget,
-                   "Latents of attention layers that one worker keeps, for instance 64G")
-      ->capture_default_str();
-  verb->add_option("--dtype", compute->compute_dtype,
-                   "Of matrix products: f32 (the CPU's if not given) or bf16 (CUDA's only one)")
-      ->check(CLI::IsMember({"f32", "bf16"}));
-  verb->add_option("--isa", compute->isa, "Pin the CPU's instruction set, and with it the bits")
-      ->check(CLI::IsMember({"avx2", "avx512"}));
-}
-
-void AddScheduling(CLI::App* verb, SchedulingOptions* scheduling) {
-  verb->add_option("--range-tokens", scheduling->range_tokens,
-                   "Tokens a range, a multiple of 64; 0: the planner's choice")
-      ->check(CLI::Range(uint64_t{0}, kRangeTokensMax));
-  verb->add_option("--recovery-interval-s", scheduling->recovery_interval_s,
-                   "A lost worker costs at most so much work")
-      ->check(Seconds())
-      ->capture_default_str();
-  verb->add_option(
-          "--progress-timeout-s", scheduling->progress_timeout_s,
-          "A worker whose range, decodes or exports get no further for so long is given up; "
-          "0: never")
-      ->check(Seconds())
-      ->capture_default_str();
-  verb->add_option("--prompts-running-max", scheduling->prompts_running_max, "At once")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  verb->add_option("--prompts-queued-max", scheduling->prompts_queued_max, "Waiting")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
-}
-
-void AddStoreRole(CLI::App* verb, StoreRoleOptions* store) {
-  verb->add_option("--store", store->directory, "Directory of the state store, made if absent")
-      ->required();
-  verb->add_option("--store-budget", store->budget,
-                   "Bytes of parts kept, for instance 200G; 0: unlimited");
-}
-
-// Serving clients: of serve and coordinator.
-void AddClientPort(CLI::App* verb, ClientPortOptions* port) {
-  verb->add_option("--listen", port->listen, "Client port")->capture_default_str();
-  verb->add_option("--credentials", port->credentials_file,
-                   "Tokens and tenants; needed to listen beyond loopback");
-  verb->add_option("--tls-certificate", port->tls_certificate, "PEM certificate chain: serve TLS");
-  verb->add_option("--tls-key", port->tls_key, "PEM private key of the certificate");
-}
-
-void AddServe(CLI::App* app, Chosen* chosen) {
-  CLI::App* verb = nullptr;
-  auto* options = AddVerb(app, "serve", "All roles in one process", &RunServe, chosen, &verb);
-  AddCompute(verb, "cpu, cuda (the first GPU), or GPUs by number: cuda:0,1", &options->compute);
-  AddScheduling(verb, &options->scheduling);
-  AddStoreRole(verb, &options->store);
-  AddClientPort(verb, &options->port);
-  verb->add_option("--workers", options->workers,
-                   "Workers in this process, spread over the devices; those of a device share one "
-                   "loaded model. 0: one a device")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str();
-}
-
-void AddRoles(CLI::App* app, Chosen* chosen) {
-  CLI::App* verb = nullptr;
-  auto* coordinator = AddVerb(app, "coordinator", "Front API, planner and scheduler",
-                              &RunCoordinator, chosen, &verb);
-  AddScheduling(verb, &coordinator->scheduling);
-  AddClientPort(verb, &coordinator->port);
-  verb->add_option("--worker-listen", coordinator->worker_listen, "Port that workers attach to")
-      ->capture_default_str();
-  verb->add_option("--store", coordinator->store_address, "State store, host:port")->required();
-
-  auto* worker = AddVerb(app, "worker", "Runs ranges of prompts", &RunWorker, chosen, &verb);
-  AddCompute(verb, "cpu, cuda (the first GPU) or cuda:N", &worker->compute);
-  verb->add_option("--name", worker->name, "Unique; default host and process");
-  verb->add_option("--listen", worker->listen, "Port for peers")->capture_default_str();
-  verb->add_option("--advertise", worker->advertise, "Address that peers use, if not --listen's");
-  verb->add_option("--coordinator", worker->coordinator_address, "host:port of --worker-listen")
-      ->required();
-  verb->add_option("--store", worker->store_address, "State store, host:port")->required();
-
-  auto* store = AddVerb(app, "statestore", "Keeps prefix states", &RunStateStore, chosen, &verb);
-  AddStoreRole(verb, &store->store);
-  verb->add_option("--listen", store->listen, "Port for coordinator and workers")
-      ->capture_default_str();
 }
 
 }  // namespace

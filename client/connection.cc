@@ -95,6 +95,9 @@ int Connection::Fail(const grpc::Status& status) const {
                  "that serve or coordinator has as --listen (--server, DELTAFILL_SERVER)\n",
                  options_.server.c_str());
   }
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && options_.timeout_s > 0) {
+    std::fprintf(stderr, "deltafill: --timeout-s %g has passed\n", options_.timeout_s);
+  }
   // A service that answered may itself lack something, its state store say.
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE &&
       channel_->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_READY) {

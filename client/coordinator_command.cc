@@ -37,10 +37,7 @@ int RunCoordinator(const CoordinatorOptions& options) {
                                              **store, *(*scheduling)->engine());
   if (!front.ok()) return FailRole("--listen", front.status());
   coordinator::LogNotice(absl::StrCat("workers attach on ", workers->address));
-  if (const absl::Status reached = (*store)->GetStats().status(); !reached.ok()) {
-    coordinator::LogWarning(
-        absl::StrCat("--store ", options.store_address, ": ", reached.ToString()));
-  }
+  WarnIfAway(options.store_address, **store);
   WaitForTermination();
   coordinator::LogNotice("stopping");
   (*front)->Stop(std::chrono::seconds(5));

@@ -42,6 +42,12 @@ absl::StatusOr<ListeningServer> Listen(const std::string& listen, grpc::Service*
   return listening;
 }
 
+void WarnIfAway(const std::string& address, StateStore& store) {
+  const absl::Status reached = store.GetStats().status();
+  if (reached.ok()) return;
+  coordinator::LogWarning(absl::StrCat("--store ", address, ": ", reached.ToString()));
+}
+
 absl::StatusOr<std::unique_ptr<StateStore>> OpenStore(const StoreRoleOptions& options) {
   absl::StatusOr<uint64_t> budget = ParseByteSize("--store-budget", options.budget);
   if (!budget.ok()) return budget.status();

@@ -32,6 +32,10 @@ struct ListeningServer {
 absl::StatusOr<ListeningServer> Listen(const std::string& listen, grpc::Service* service,
                                        int message_bytes_max);
 
+// A warning in the log if a state store of another process does not answer, within some seconds:
+// it may come later.
+void WarnIfAway(const std::string& address, StateStore& store);
+
 absl::StatusOr<std::unique_ptr<StateStore>> OpenStore(const StoreRoleOptions& options);
 
 // nullptr: no credentials were configured.

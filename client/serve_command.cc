@@ -202,8 +202,8 @@ int RunServe(const ServeOptions& options) {
   watch.reset();
   coordinator::LogNotice("stopping");
   (*front)->Stop(kStopGrace);
+  for (const auto& worker : *workers) worker->Stop();  // else they would look for the coordinator
   (*scheduling)->Stop();
-  for (const auto& worker : *workers) worker->Stop();
   internal->Shutdown(std::chrono::system_clock::now() + kStopGrace);
   return 0;
 }

@@ -71,6 +71,7 @@ int RunWorker(const WorkerOptions& options) {
   coordinator::LogNotice(absl::StrCat("worker ", (*running)->profile().name, ", peers reach it at ",
                                       (*running)->profile().exchange_address));
   EndWhenFinished(running->get());
+  WarnIfAway(options.store_address, **store);
   WaitForTermination();
   coordinator::LogNotice("draining");
   const bool drained = (*running)->Drain(kDrainSecondsMax);

@@ -58,7 +58,8 @@ absl::StatusOr<WorkerProfile> WorkerRegistry::Add(uint32_t protocol, WorkerProfi
     return Invalid(absl::StrCat("hello.name: must have 1 to ", kWorkerNameBytesMax, " bytes"));
   }
   if (numbers_.count(profile.name) > 0) {
-    return Invalid(absl::StrCat("hello.name: a worker called ", profile.name, " is attached"));
+    return Invalid(absl::StrCat("hello.name: a worker called ", profile.name,
+                                " is attached; each needs a name of its own (--name)"));
   }
   if (absl::Status status = CheckModel(profile.model); !status.ok()) return status;
   if (absl::Status status = CheckCosts(profile.costs); !status.ok()) return status;

@@ -45,7 +45,8 @@ inline size_t LatentPrefillWorkspaceBytes(const LatentShape& shape, int64_t rows
   constexpr int64_t kRowsPadded = 256;
   const int64_t columns = shape.heads * (shape.nope_dim + shape.value_dim) + shape.rope_dim;
   const int64_t states = (rows + kRowsPadded) * shape.heads;
-  return static_cast<size_t>(kLatentChunkTokens * columns * 2 + states * (shape.value_dim + 2) * 4);
+  constexpr int64_t kValuesPadded = 128;  // the most that a kernel pads value_dim to
+  return static_cast<size_t>(kLatentChunkTokens * columns * 2 + states * (kValuesPadded + 2) * 4);
 }
 
 // Steps of `batch` sequences, the longest of `tokens`.

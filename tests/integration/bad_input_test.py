@@ -69,7 +69,8 @@ class BadInput(service.ServiceTest):
     def test_a_deadline_stops_the_work(self):
         tokens = service.some_tokens(400_000, seed=2)
         started = time.monotonic()
-        self.assert_fails("DEADLINE_EXCEEDED", "", self.client.prefill, tokens, "--timeout-s", "0.7")
+        self.assert_fails("DEADLINE_EXCEEDED", "--timeout-s 0.7 has passed", self.client.prefill,
+                          tokens, "--timeout-s", "0.7")
         self.assertLess(time.monotonic() - started, 10)
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
@@ -181,6 +182,13 @@ class BadInput(service.ServiceTest):
         self.assert_does_not_start("Not known here: serv\n", "serv")
         self.assert_does_not_start("Not known here: --modell\n", "serve", "--modell", "m", "--store",
                                    self.folder / "store")
+
+    def test_numbers_are_not_negative(self):
+        for flag in ("--checkpoint-every", "--checkpoint-at"):
+            self.assert_does_not_start(f"{flag}: must not be negative, is -64", "prefill",
+                                       "--prompt", "x", flag, "-64")
+        self.assert_does_not_start("--seed: must not be negative, is -1", "decode", "--prompt", "x",
+                                   "--seed", "-1")
 
     def test_a_corrupt_model_fails_at_once(self):
         import shutil

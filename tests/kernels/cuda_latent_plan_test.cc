@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/latent_limits.h"
+#include "kernels/cuda/workspace_limits.h"
 
 namespace deltafill::kernels::cuda {
 namespace {
@@ -68,6 +69,26 @@ TEST(LatentPlanTest, ShapesThatKernelsServe) {
   EXPECT_THAT(CheckLatentShape(shape).message(), HasSubstr("shape.rope_dim: 256"));
   shape.nope_dim = 0;
   EXPECT_EQ(CheckLatentShape(shape).code(), StatusCode::kInvalidArgument);
+}
+
+// Sums of kernels that pad the values' width are planned with it.
+TEST(LatentPlanTest, ThePlannedWorkspaceHoldsEveryShape) {
+  for (int value_dim = 8; value_dim <= 128; value_dim += 8) {
+    for (int nope_dim : {8, 64, 128}) {
+      LatentShape shape;
+      shape.heads = 3;
+      shape.nope_dim = nope_dim;
+      shape.rope_dim = 64;
+      shape.value_dim = value_dim;
+      const int64_t rows = 1000, padded_rows = 1024;
+      const int64_t states = padded_rows * shape.heads;
+      const int64_t expanded = kLatentChunkTokens * shape.heads * (nope_dim + value_dim) * 2;
+      const int64_t sums = states * LatentInstanceFor(shape).value_dim * 4;
+      EXPECT_GE(LatentPrefillWorkspaceBytes(shape, rows),
+                static_cast<size_t>(expanded + sums + states * 8))
+          << nope_dim << " " << value_dim;
+    }
+  }
 }
 
 TEST(LatentPlanTest, ChecksNameSequenceAndPage) {

@@ -28,7 +28,8 @@ INCLUDES_ALLOWED = {
     "coordinator": {"coordinator", "statestore", "proto"},
 }
 # Heavy headers stay out of headers. In these they are the point: what a call, a message is.
-HEAVY_ALLOWED = {"client/connection.h", "client/messages.h", "client/snapshot/snapshot_calls.h"}
+HEAVY_ALLOWED = {"client/cli_verb.h", "client/connection.h", "client/messages.h",
+                 "client/snapshot/snapshot_calls.h"}
 HEAVY = re.compile(r'#include [<"](grpcpp/|google/protobuf|spdlog/|CLI/|nlohmann/json\.hpp|proto/\w+(\.grpc)?\.pb\.h)')
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 
