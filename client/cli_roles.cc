@@ -49,8 +49,7 @@ void AddScheduling(CLI::App* verb, SchedulingOptions* scheduling) {
       ->capture_default_str();
   verb->add_option(
           "--progress-timeout-s", scheduling->progress_timeout_s,
-          "A worker whose range, decodes or exports get no further for so long is given up; "
-          "0: never")
+          "A worker whose range or generating gets no further for so long is given up; 0: never")
       ->check(Seconds())
       ->capture_default_str();
   verb->add_option("--prompts-running-max", scheduling->prompts_running_max, "At once")

@@ -45,7 +45,7 @@ absl::StatusOr<HostAndPort> Split(const std::string& address) {
 int TryToBind(const addrinfo& candidate) {
   const int descriptor =
       socket(candidate.ai_family, candidate.ai_socktype | SOCK_CLOEXEC, candidate.ai_protocol);
-  if (descriptor < 0) return errno;
+  if (descriptor < 0) return errno == EAFNOSUPPORT ? 0 : errno;  // gRPC falls back to IPv4
   const int on = 1;
   (void)setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));  // as gRPC does
   const int error = bind(descriptor, candidate.ai_addr, candidate.ai_addrlen) == 0 ? 0 : errno;

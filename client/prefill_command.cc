@@ -1,5 +1,6 @@
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "client/commands.h"
@@ -36,7 +37,12 @@ bool WriteLogits(const std::string& path, const std::string& values) {
 
 // A path that cannot be written shows before anything is computed.
 bool CanWrite(const std::string& path) {
-  if (path.empty() || std::ofstream(path, std::ios::binary | std::ios::app)) return true;
+  if (path.empty()) return true;
+  const bool is_there = std::filesystem::exists(path);
+  if (std::ofstream(path, std::ios::binary | std::ios::app)) {
+    if (!is_there) std::filesystem::remove(path);
+    return true;
+  }
   std::fprintf(stderr, "deltafill: --return-logits %s: cannot write\n", path.c_str());
   return false;
 }

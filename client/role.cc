@@ -31,6 +31,9 @@ absl::StatusOr<ListeningServer> Listen(const std::string& listen, grpc::Service*
   builder.SetResourceQuota(quota);
   builder.SetMaxReceiveMessageSize(message_bytes_max);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Its callers look whether it is still there, while a call of theirs waits.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(service);
   ListeningServer listening;

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "statestore/identity.h"
 #include "statestore/store.h"
 
@@ -42,6 +43,16 @@ struct ServedModel {
   std::vector<PartHeader> state_parts;
   LatentShape latents;
 };
+
+// Marks an UNAVAILABLE that a worker ended its work with; the engine's own, no worker is left and
+// such, are not marked.
+inline absl::Status FromWorker(absl::Status status) {
+  if (absl::IsUnavailable(status)) status.SetPayload("deltafill/from-worker", absl::Cord());
+  return status;
+}
+inline bool IsFromWorker(const absl::Status& status) {
+  return status.GetPayload("deltafill/from-worker").has_value();
+}
 
 struct AttachedWorker {
   std::string name;

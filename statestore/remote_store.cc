@@ -315,6 +315,9 @@ absl::StatusOr<std::unique_ptr<StateStore>> ConnectStore(const std::string& addr
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kWireReceiveBytesMax);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectBackoffMsMax);
+  // A store whose machine is gone says nothing: a call would wait for its whole deadline.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   const std::shared_ptr<grpc::Channel> channel =
       grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   return std::make_unique<RemoteStore>(v1::StateStoreService::NewStub(channel));

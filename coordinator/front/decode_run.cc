@@ -50,7 +50,8 @@ absl::StatusOr<DecodeOutcome> DecodeRun::Run() {
     if (!generated_.empty() || cancelled_()) break;
     if (!IsStartLost(store_, prompt_, start_, status)) break;
     LogWarning(absl::StrCat("a start state at token ", start_.boundary,
-                            " is lost; looking up again: ", status.ToString()));
+                            " is lost; looking up again: ",
+                            status.ToString(absl::StatusToStringMode::kWithNoExtraData)));
   }
   if (!listening_.ok()) status = listening_;
   if (status.ok() && ask_.save_state) status = Save();

@@ -180,7 +180,7 @@ bool IsStartLost(StateStore& store, const KeyedPrompt& prompt, const StartState&
                  const absl::Status& ended) {
   if (absl::IsDataLoss(ended)) return true;
   // A worker cannot tell whether the store is away or cannot read just this.
-  if (!absl::IsUnavailable(ended) || start.boundary == 0) return false;
+  if (!absl::IsUnavailable(ended) || !IsFromWorker(ended) || start.boundary == 0) return false;
   const StateId key = prompt.KeyAt(start.boundary);
   const absl::StatusOr<FindResult> found =
       store.FindDeepest(prompt.tenant, std::span(&key, 1), start.boundary, /*verify=*/true);

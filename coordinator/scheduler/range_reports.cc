@@ -117,7 +117,7 @@ void Scheduler::OnAttemptFailed(WorkerNumber number, const AttemptRef& attempt,
         failure.status.ok()
             ? absl::InternalError(absl::StrCat("worker ", worker->second.profile.name,
                                                " failed without saying why"))
-            : failure.status;
+            : FromWorker(failure.status);
     Finish(*prompt, status, "");
   }
   Settle();

@@ -149,7 +149,7 @@ class Scheduler {
 
   // tick.cc
   bool RangeIsStuck(const WorkerState& worker) const;
-  bool SingleWorkIsStuck(const WorkerState& worker) const;
+  bool GeneratingIsStuck(const WorkerState& worker) const;
   std::string WhyStuck(const WorkerState& worker) const;
   void GiveUpSilentAndStuck();
 

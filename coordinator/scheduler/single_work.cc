@@ -37,9 +37,7 @@ bool Scheduler::StartSingleWork(PromptState& prompt) {
   prompt.wait_until_s = -1.0;
   if (prompt.started_s < 0) prompt.started_s = clock_();
   const AttemptRef attempt{prompt.number, ++prompt.attempt};
-  WorkerState& worker = workers_.at(single.worker);
-  if (worker.single_work.empty()) worker.single_progressed_s = clock_();
-  worker.single_work.insert(prompt.number);
+  workers_.at(single.worker).single_work.insert(prompt.number);
   if (single.decode != nullptr) {
     output_->Send(single.worker, DecodeOrder{attempt, single.decode});
   } else {
@@ -65,14 +63,13 @@ PromptState* Scheduler::FindSingle(WorkerNumber number, const AttemptRef& attemp
   worker->second.heard_s = clock_();
   PromptState* prompt = FindCurrent(attempt);
   if (prompt == nullptr || prompt->single == nullptr) return nullptr;
-  if (prompt->single->worker != number) return nullptr;
-  worker->second.single_progressed_s = clock_();
-  return prompt;
+  return prompt->single->worker == number ? prompt : nullptr;
 }
 
 void Scheduler::OnDecodeReady(WorkerNumber worker, const AttemptRef& attempt) {
   PromptState* prompt = FindSingle(worker, attempt);
   if (prompt == nullptr || std::exchange(prompt->single->ready_reported, true)) return;
+  workers_.at(worker).generated_s = clock_();
   prompt->observer->OnDecodeReady();
 }
 
@@ -80,6 +77,7 @@ void Scheduler::OnDecodeToken(WorkerNumber worker, const AttemptRef& attempt, ui
   PromptState* prompt = FindSingle(worker, attempt);
   if (prompt == nullptr) return;
   ++prompt->single->tokens_reported;
+  workers_.at(worker).generated_s = clock_();
   prompt->observer->OnDecodeToken(id);
 }
 

@@ -28,7 +28,7 @@ struct SchedulerOptions {
   uint32_t failures_max = 8;          // attempts in a row that got no further
   double recovery_interval_s = 30.0;  // 0: no recovery boundaries
   double heartbeat_timeout_s = 10.0;
-  // A worker that computes a range which waits for nothing, or decodes or exports, and reports no
+  // A worker that computes a range which waits for nothing, or generates tokens, and reports no
   // progress of it for this long, is lost however well it answers; it reports each layer, each
   // token, and what it saves. 0: never.
   double progress_timeout_s = 300.0;
@@ -47,7 +47,7 @@ struct WorkerState {
   WorkerProfile profile;
   double heard_s = 0.0;
   double progressed_s = 0.0;           // last report of work, or a new range at the front
-  double single_progressed_s = 0.0;    // last report of single work, or the first given
+  double generated_s = 0.0;            // last token, or beginning, of a decoding
   bool draining = false;               // gets nothing new
   bool drain_sent = false;             // was told so: everything promised to it has been given
   bool drained = false;                // said that nothing is left

@@ -23,10 +23,16 @@ bool Scheduler::RangeIsStuck(const WorkerState& worker) const {
                      [](const RangeState& range) { return range.done; });
 }
 
-// Decodes and exports wait for nobody else.
-bool Scheduler::SingleWorkIsStuck(const WorkerState& worker) const {
-  return !worker.single_work.empty() &&
-         clock_() - worker.single_progressed_s > options_.progress_timeout_s;
+// A decoding that generates steps with all others of its worker, and waits for nobody. What loads,
+// prefills or saves is not judged: it reports nothing meanwhile, and the store has deadlines.
+bool Scheduler::GeneratingIsStuck(const WorkerState& worker) const {
+  if (clock_() - worker.generated_s <= options_.progress_timeout_s) return false;
+  return std::any_of(
+      worker.single_work.begin(), worker.single_work.end(), [&](PromptNumber number) {
+        const SingleWorkState& single = *prompts_.at(number).single;
+        return single.decode != nullptr && single.ready_reported && !single.decode->save_state &&
+               single.tokens_reported < single.decode->max_tokens;
+      });
 }
 
 // "" if it is not.
@@ -34,8 +40,8 @@ std::string Scheduler::WhyStuck(const WorkerState& worker) const {
   const char* what = nullptr;
   if (RangeIsStuck(worker)) {
     what = "a range that waits for no other worker";
-  } else if (SingleWorkIsStuck(worker)) {
-    what = "all that it decodes and exports";
+  } else if (GeneratingIsStuck(worker)) {
+    what = "a decoding that had begun to generate";
   }
   if (what == nullptr || options_.progress_timeout_s <= 0) return "";
   return absl::StrFormat("it is stuck: %s got no further for %.1f s", what,

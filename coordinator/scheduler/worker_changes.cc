@@ -139,10 +139,8 @@ void Scheduler::OnHeartbeat(WorkerNumber number, uint64_t save_queue_bytes, doub
   if (found == workers_.end()) return;
   WorkerState& worker = found->second;
   worker.heard_s = clock_();
-  // A range may wait for room in a queue that moves, and single work for its turn there.
-  if (worker.save_queue_bytes != save_queue_bytes) {
-    worker.progressed_s = worker.single_progressed_s = clock_();
-  }
+  // A range may wait for room in a queue that moves.
+  if (worker.save_queue_bytes != save_queue_bytes) worker.progressed_s = clock_();
   worker.save_queue_bytes = save_queue_bytes;
   if (stall_s <= 0 || worker.queue.empty()) return;
   const auto prompt = prompts_.find(worker.queue.front().attempt.prompt);

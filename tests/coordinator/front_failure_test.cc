@@ -103,14 +103,23 @@ TEST_F(FrontFailureTest, AStartStateThatTheStoreCannotReadIsAMiss) {
   EXPECT_EQ(result.done.cached_tokens(), 0u);
 }
 
-// Not the start state's fault: it can be read.
+// Not the start state's fault: it can be read, which is looked at only if a worker may have failed
+// at it.
 TEST_F(FrontFailureTest, WhatIsUnavailableForOtherReasonsIsNotTriedAgain) {
   const std::vector<uint32_t> tokens = Tokens(400);
   ASSERT_TRUE(Prefill(PrefillOf(tokens)).status.ok());
-  engine_->OnBlock([](uint64_t) { return absl::UnavailableError("no worker is left"); });
-  const PrefillResult result = Prefill(PrefillOf(Tokens(500)));
-  EXPECT_EQ(result.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  absl::Status failure = absl::UnavailableError("no worker is left");
+  engine_->OnBlock([&](uint64_t) { return failure; });
+  const auto reads = [&] {
+    const size_t before = deltafill::testing::FaultyEngine::layer_reads;
+    EXPECT_EQ(Prefill(PrefillOf(Tokens(500))).status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    return deltafill::testing::FaultyEngine::layer_reads - before;
+  };
+  const size_t engine_reads = reads();
   EXPECT_EQ(engine_->prefills().size(), 2u);
+  failure = FromWorker(failure);
+  EXPECT_GT(reads(), engine_reads);
+  EXPECT_EQ(engine_->prefills().size(), 3u);
 }
 
 TEST_F(FrontFailureTest, OtherBitsAreCountedAndTheOldStateStays) {

@@ -156,7 +156,7 @@ absl::StatusOr<uint64_t> FakeEngine::ReadStart(const StartState& start) const {
   for (const PartRef& ref : start.parts) {
     absl::StatusOr<Part> part = store_.GetPart(ref.id, {});
     if (absl::IsNotFound(part.status())) return absl::DataLossError(part.status().message());
-    if (!part.ok()) return part.status();
+    if (!part.ok()) return FromWorker(part.status());
     if (part->header.kind != PartKind::kRecurrent) continue;
     uint64_t state = 0;
     for (int i = 0; i < 4; ++i) {

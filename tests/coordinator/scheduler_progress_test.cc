@@ -95,47 +95,57 @@ class StuckSingleWork : public ::testing::Test {
 };
 
 // What has produced nothing goes to another worker; what has, ends with the reason.
-TEST_F(StuckSingleWork, IsLostWithItsWorker) {
+TEST_F(StuckSingleWork, GeneratingIsLostWithItsWorker) {
   SchedulerHarness harness(Options(60.0));
   harness.Attach(1);
   const auto begun = SubmitDecode(harness);
-  const auto waiting = SubmitDecode(harness);
+  const auto ready = SubmitDecode(harness);
   ASSERT_EQ(harness.decodes.size(), 2u);
   const AttemptRef attempt = harness.decodes[0].second.attempt;
   harness.Attach(2);
-  for (double now_s : {50.0, 100.0, 150.0}) {  // slow, and not stuck
+  harness.now_s = 1000.0;  // loading a state may take long
+  harness.scheduler.Tick();
+  harness.scheduler.OnDecodeReady(1, attempt);
+  harness.scheduler.OnDecodeReady(1, harness.decodes[1].second.attempt);
+  for (double now_s : {1050.0, 1100.0, 1150.0}) {  // slow, and not stuck
     harness.now_s = now_s;
     harness.scheduler.OnDecodeToken(1, attempt, 5);
     harness.scheduler.Tick();
   }
-  harness.now_s = 200.0;
-  harness.scheduler.OnHeartbeat(1, 400, 0.0);  // what is saved moves
-  harness.now_s = 255.0;
+  harness.now_s = 1209.0;
   harness.scheduler.Tick();
   EXPECT_THAT(harness.closed, IsEmpty());
-  harness.now_s = 261.0;
+  harness.now_s = 1211.0;
   harness.scheduler.Tick();
   EXPECT_THAT(harness.closed, ElementsAre(1u));
   EXPECT_EQ(begun->status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(begun->status.message()), HasSubstr("stuck: all that it decodes"));
+  EXPECT_THAT(std::string(begun->status.message()), HasSubstr("stuck: a decoding that had begun"));
   ASSERT_EQ(harness.decodes.size(), 3u);
   EXPECT_EQ(harness.decodes[2].first, 2u);
   harness.scheduler.OnDecodeFinished(2, harness.decodes[2].second.attempt, "length", {});
-  EXPECT_TRUE(waiting->status.ok()) << waiting->status;
+  EXPECT_TRUE(ready->status.ok()) << ready->status;
 }
 
-TEST_F(StuckSingleWork, AnIdleWorkerIsNotStuckAndZeroMeansNever) {
+TEST_F(StuckSingleWork, WhatMaySaveOrIsDoneIsNotJudgedAndZeroMeansNever) {
   SchedulerHarness harness(Options(60.0));
   harness.Attach(1);
+  DecodeWork work = harness.Decode();
+  work.save_state = true;
+  ASSERT_TRUE(harness.scheduler.SubmitDecode(work, std::make_shared<PromptRecord>()).ok());
+  work = harness.Decode();
+  work.max_tokens = 1;
+  ASSERT_TRUE(harness.scheduler.SubmitDecode(work, std::make_shared<PromptRecord>()).ok());
+  for (const auto& [worker, order] : harness.decodes) {
+    harness.scheduler.OnDecodeReady(worker, order.attempt);
+    harness.scheduler.OnDecodeToken(worker, order.attempt, 5);
+  }
   harness.now_s = 1000.0;
-  harness.scheduler.Tick();
-  SubmitDecode(harness);
-  harness.now_s = 1059.0;
   harness.scheduler.Tick();
   EXPECT_THAT(harness.closed, IsEmpty());
   SchedulerHarness patient(Options(0.0));
   patient.Attach(1);
   SubmitDecode(patient);
+  patient.scheduler.OnDecodeReady(1, patient.decodes[0].second.attempt);
   patient.now_s = 1e6;
   patient.scheduler.Tick();
   EXPECT_THAT(patient.closed, IsEmpty());

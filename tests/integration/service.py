@@ -32,6 +32,7 @@ LOGS = os.environ.get("DELTAFILL_TEST_LOGS", "")
 # Where this test's processes listen.
 HOST = f"127.{64 + os.getpid() // 65536 % 64}.{os.getpid() // 256 % 256}.{os.getpid() % 256}"
 PORTS = itertools.count(10000)
+os.environ["no_grpc_proxy"] = HOST  # else gRPC would ask the proxy that http_proxy names
 
 
 class CallFailed(Exception):

@@ -35,7 +35,8 @@ class LossyFileSystem final : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus NewWritableFile(const std::string& path, const rocksdb::FileOptions& options,
                                     std::unique_ptr<rocksdb::FSWritableFile>* result,
                                     rocksdb::IODebugContext* context) override;
-  // RocksDB's messages go to a file of this system, which can be full.
+  // RocksDB's own logger writes to a file of this system, which can be full, and aborts then: as
+  // long as the store has another, nothing comes here.
   rocksdb::IOStatus NewLogger(const std::string& path, const rocksdb::IOOptions& options,
                               std::shared_ptr<rocksdb::Logger>* result,
                               rocksdb::IODebugContext* context) override {

@@ -130,18 +130,23 @@ TEST_P(PartReadersTest, OthersBeginWhenTheFirstAreDone) {
 
 TEST_P(PartReadersTest, AFailureEndsItAndWhatWasReadBeforeStays) {
   constexpr size_t kBad = 5;
+  std::atomic<bool> first_awaited = false;
   std::atomic<bool> seen = false;
   {
     PartReaders readers(
         {.count = 1000, .readers_max = kAsked},
         [&](size_t index) -> absl::Status {
           Begin(index);
-          if (index == kBad) return absl::DataLossError("a checksum failed");
+          if (index == kBad) {
+            WaitFor(first_awaited);  // else the failure may come first
+            return absl::DataLossError("a checksum failed");
+          }
           if (index > kBad) WaitFor(seen);
           return absl::OkStatus();
         },
         StartThread());
     EXPECT_TRUE(readers.Await(0).ok());
+    first_awaited = true;
     EXPECT_TRUE(absl::IsDataLoss(readers.Await(kBad)));
     EXPECT_TRUE(readers.Await(0).ok());
     EXPECT_TRUE(absl::IsDataLoss(readers.Await(999)));

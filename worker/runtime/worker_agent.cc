@@ -27,6 +27,13 @@ constexpr std::chrono::milliseconds kIdlePoll{5};
 constexpr std::chrono::milliseconds kLeaveTimeout{2000};
 constexpr int kTokensPerMessage = 4096;
 
+// Why a session ended or never began.
+std::string Describe(const grpc::Status& status) {
+  if (status.ok()) return "it ended the stream";
+  if (status.error_code() != grpc::StatusCode::UNIMPLEMENTED) return status.error_message();
+  return "what answers there takes no workers; a coordinator does at its --worker-listen";
+}
+
 }  // namespace
 
 struct WorkerAgent::Core {
@@ -76,13 +83,6 @@ struct WorkerAgent::Core {
 
   std::thread thread;
 };
-
-// Why a session ended or never began.
-std::string Describe(const grpc::Status& status) {
-  if (status.ok()) return "it ended the stream";
-  if (status.error_code() != grpc::StatusCode::UNIMPLEMENTED) return status.error_message();
-  return "what answers there takes no workers; a coordinator does at its --worker-listen";
-}
 
 void WorkerAgent::Core::Main() {
   std::chrono::milliseconds pause = options.reconnect_first;
