@@ -43,8 +43,7 @@ grpc::Status CallRunner::Run(grpc::ServerContext* server_context,
   }
   if (status.ok()) return grpc::Status::OK;
   if (absl::IsInternal(status) || absl::IsDataLoss(status)) {
-    LogError(absl::StrCat("a call of tenant ", call.tenant, " failed: ",
-                          status.ToString(absl::StatusToStringMode::kWithNoExtraData)));
+    LogError(absl::StrCat("a call of tenant ", call.tenant, " failed: ", status.ToString()));
   }
   if (absl::IsResourceExhausted(status)) AddRetryDelay(server_context);
   if (absl::IsUnavailable(status)) status = WithLastLoss(status);

@@ -108,17 +108,16 @@ TEST_F(FrontFailureTest, AStartStateThatTheStoreCannotReadIsAMiss) {
 TEST_F(FrontFailureTest, WhatIsUnavailableForOtherReasonsIsNotTriedAgain) {
   const std::vector<uint32_t> tokens = Tokens(400);
   ASSERT_TRUE(Prefill(PrefillOf(tokens)).status.ok());
-  absl::Status failure = absl::UnavailableError("no worker is left");
-  engine_->OnBlock([&](uint64_t) { return failure; });
-  const auto reads = [&] {
+  const auto reads = [&](const absl::Status& failure) {
+    engine_->OnBlock([failure](uint64_t) { return failure; });
     const size_t before = deltafill::testing::FaultyEngine::layer_reads;
     EXPECT_EQ(Prefill(PrefillOf(Tokens(500))).status.error_code(), grpc::StatusCode::UNAVAILABLE);
     return deltafill::testing::FaultyEngine::layer_reads - before;
   };
-  const size_t engine_reads = reads();
+  const absl::Status failure = absl::UnavailableError("no worker is left");
+  const size_t engine_reads = reads(failure);
   EXPECT_EQ(engine_->prefills().size(), 2u);
-  failure = FromWorker(failure);
-  EXPECT_GT(reads(), engine_reads);
+  EXPECT_GT(reads(FromWorker(failure)), engine_reads);
   EXPECT_EQ(engine_->prefills().size(), 3u);
 }
 
