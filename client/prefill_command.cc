@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "client/commands.h"
 #include "client/connection.h"
@@ -38,9 +39,10 @@ bool WriteLogits(const std::string& path, const std::string& values) {
 // A path that cannot be written shows before anything is computed.
 bool CanWrite(const std::string& path) {
   if (path.empty()) return true;
-  const bool is_there = std::filesystem::exists(path);
+  std::error_code error;  // a path that cannot be looked at cannot be written either
+  const bool is_there = std::filesystem::exists(path, error);
   if (std::ofstream(path, std::ios::binary | std::ios::app)) {
-    if (!is_there) std::filesystem::remove(path);
+    if (!is_there) std::filesystem::remove(path, error);
     return true;
   }
   std::fprintf(stderr, "deltafill: --return-logits %s: cannot write\n", path.c_str());
