@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/front/elapsed.h"
 #include "coordinator/front/limits.h"
-#include "coordinator/front/log.h"
 #include "coordinator/front/part_leases.h"
 #include "coordinator/front/prefill_run.h"
 #include "coordinator/front/prefix_lookup.h"
@@ -49,9 +48,6 @@ absl::StatusOr<DecodeOutcome> DecodeRun::Run() {
     // A token that was sent cannot be taken back, and a second try would send it again.
     if (!generated_.empty() || cancelled_()) break;
     if (!IsStartLost(store_, prompt_, start_, status)) break;
-    LogWarning(absl::StrCat("a start state at token ", start_.boundary,
-                            " is lost; looking up again: ",
-                            status.ToString(absl::StatusToStringMode::kWithNoExtraData)));
   }
   if (!listening_.ok()) status = listening_;
   if (status.ok() && ask_.save_state) status = Save();

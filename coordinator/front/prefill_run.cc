@@ -53,9 +53,6 @@ absl::StatusOr<PrefillOutcome> PrefillRun::Run() {
     }
     status = Submit();
     if (Abandoned() || !IsStartLost(store_, prompt_, start_.start, status)) break;
-    LogWarning(absl::StrCat("a start state at token ", start_.start.boundary,
-                            " is lost; looking up again: ",
-                            status.ToString(absl::StatusToStringMode::kWithNoExtraData)));
     attempts_before_ = outcome_.attempts;
   }
   if (!listening_.ok()) return listening_;

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/front/limits.h"
+#include "coordinator/front/log.h"
 #include "coordinator/front/state_access.h"
 #include "coordinator/latent_parts.h"
 #include "statestore/prefix_key.h"
@@ -159,6 +160,13 @@ absl::StatusOr<std::string> WhyNotDeeper(StateStore& store, const KeyedPrompt& p
   return NothingDeeper(store, prompt, found, others);
 }
 
+bool IsUnreadable(StateStore& store, const KeyedPrompt& prompt, const StartState& start) {
+  const StateId key = prompt.KeyAt(start.boundary);
+  const absl::StatusOr<FindResult> found =
+      store.FindDeepest(prompt.tenant, std::span(&key, 1), start.boundary, /*verify=*/true);
+  return found.ok() && !found->manifest.has_value();
+}
+
 }  // namespace
 
 absl::StatusOr<PrefixHit> FindPrefix(StateStore& store, const KeyedPrompt& prompt, bool verify,
@@ -178,13 +186,16 @@ absl::StatusOr<PrefixHit> FindPrefix(StateStore& store, const KeyedPrompt& promp
 
 bool IsStartLost(StateStore& store, const KeyedPrompt& prompt, const StartState& start,
                  const absl::Status& ended) {
-  if (absl::IsDataLoss(ended)) return true;
   // A worker cannot tell whether the store is away or cannot read just this.
-  if (!absl::IsUnavailable(ended) || !IsFromWorker(ended) || start.boundary == 0) return false;
-  const StateId key = prompt.KeyAt(start.boundary);
-  const absl::StatusOr<FindResult> found =
-      store.FindDeepest(prompt.tenant, std::span(&key, 1), start.boundary, /*verify=*/true);
-  return found.ok() && !found->manifest.has_value();
+  const bool is_lost =
+      absl::IsDataLoss(ended) || (absl::IsUnavailable(ended) && IsFromWorker(ended) &&
+                                  start.boundary > 0 && IsUnreadable(store, prompt, start));
+  if (is_lost) {
+    LogWarning(absl::StrCat("a start state at token ", start.boundary,
+                            " is lost; looking up again: ",
+                            ended.ToString(absl::StatusToStringMode::kWithNoExtraData)));
+  }
+  return is_lost;
 }
 
 absl::StatusOr<PrefillStart> PlanStart(StateStore& store, const KeyedPrompt& prompt,

@@ -30,7 +30,8 @@ absl::StatusOr<PrefixHit> FindPrefix(StateStore& store, const KeyedPrompt& promp
                                      std::span<const ServedModel> others);
 
 // Whether a start state that was not verified is the reason why work from it ended like that: it is
-// damaged, or the store cannot read it, which only shows where it is read.
+// damaged, or the store cannot read it, which only shows where it is read. Then the log says that
+// it is looked up again.
 bool IsStartLost(StateStore& store, const KeyedPrompt& prompt, const StartState& start,
                  const absl::Status& ended);
 

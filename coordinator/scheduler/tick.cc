@@ -37,13 +37,14 @@ bool Scheduler::GeneratingIsStuck(const WorkerState& worker) const {
 
 // "" if it is not.
 std::string Scheduler::WhyStuck(const WorkerState& worker) const {
+  if (options_.progress_timeout_s <= 0) return "";
   const char* what = nullptr;
   if (RangeIsStuck(worker)) {
     what = "a range that waits for no other worker";
   } else if (GeneratingIsStuck(worker)) {
     what = "a decoding that had begun to generate";
   }
-  if (what == nullptr || options_.progress_timeout_s <= 0) return "";
+  if (what == nullptr) return "";
   return absl::StrFormat("it is stuck: %s got no further for %.1f s", what,
                          options_.progress_timeout_s);
 }

@@ -11,6 +11,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+SchedulerOptions WithoutHeartbeats(double progress_timeout_s) {
+  SchedulerOptions options = SchedulerHarness::DefaultOptions();
+  options.progress_timeout_s = progress_timeout_s;
+  options.heartbeat_timeout_s = 1e9;
+  return options;
+}
+
 // Workers 1 and 2 answer, but range 0 at worker 1 gets no further: range 1 waits for it.
 TEST(SchedulerProgress, AStuckWorkerIsLostAndNotTheOneThatWaitsForIt) {
   SchedulerOptions options = SchedulerHarness::DefaultOptions();
@@ -58,10 +65,7 @@ TEST(SchedulerProgress, AStuckWorkerIsLostAndNotTheOneThatWaitsForIt) {
 
 // Range 0 is done: it is range 1 that gets no further, whoever waits for it.
 TEST(SchedulerProgress, AStuckWorkerIsLostInTheMiddle) {
-  SchedulerOptions options = SchedulerHarness::DefaultOptions();
-  options.progress_timeout_s = 60.0;
-  options.heartbeat_timeout_s = 1e9;
-  SchedulerHarness harness(options);
+  SchedulerHarness harness(WithoutHeartbeats(60.0));
   for (WorkerNumber worker : {1, 2, 3}) harness.Attach(worker);
   PrefillWork work = harness.Prefill(1024);
   work.schedule = ScheduleChoice::kWavefront;
@@ -81,12 +85,6 @@ TEST(SchedulerProgress, AStuckWorkerIsLostInTheMiddle) {
 
 class StuckSingleWork : public ::testing::Test {
  protected:
-  static SchedulerOptions Options(double progress_timeout_s) {
-    SchedulerOptions options = SchedulerHarness::DefaultOptions();
-    options.progress_timeout_s = progress_timeout_s;
-    options.heartbeat_timeout_s = 1e9;
-    return options;
-  }
   std::shared_ptr<PromptRecord> SubmitDecode(SchedulerHarness& harness) {
     auto record = std::make_shared<PromptRecord>();
     EXPECT_TRUE(harness.scheduler.SubmitDecode(harness.Decode(), record).ok());
@@ -96,7 +94,7 @@ class StuckSingleWork : public ::testing::Test {
 
 // What has produced nothing goes to another worker; what has, ends with the reason.
 TEST_F(StuckSingleWork, GeneratingIsLostWithItsWorker) {
-  SchedulerHarness harness(Options(60.0));
+  SchedulerHarness harness(WithoutHeartbeats(60.0));
   harness.Attach(1);
   const auto begun = SubmitDecode(harness);
   const auto ready = SubmitDecode(harness);
@@ -127,7 +125,7 @@ TEST_F(StuckSingleWork, GeneratingIsLostWithItsWorker) {
 }
 
 TEST_F(StuckSingleWork, WhatMaySaveOrIsDoneIsNotJudgedAndZeroMeansNever) {
-  SchedulerHarness harness(Options(60.0));
+  SchedulerHarness harness(WithoutHeartbeats(60.0));
   harness.Attach(1);
   DecodeWork work = harness.Decode();
   work.save_state = true;
@@ -142,7 +140,7 @@ TEST_F(StuckSingleWork, WhatMaySaveOrIsDoneIsNotJudgedAndZeroMeansNever) {
   harness.now_s = 1000.0;
   harness.scheduler.Tick();
   EXPECT_THAT(harness.closed, IsEmpty());
-  SchedulerHarness patient(Options(0.0));
+  SchedulerHarness patient(WithoutHeartbeats(0.0));
   patient.Attach(1);
   SubmitDecode(patient);
   patient.scheduler.OnDecodeReady(1, patient.decodes[0].second.attempt);

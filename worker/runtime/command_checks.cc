@@ -5,6 +5,12 @@
 
 namespace deltafill::worker {
 
+absl::Status CheckWholeBlocks(absl::string_view field, int64_t tokens) {
+  if (tokens >= kBlockTokenCount && tokens % kBlockTokenCount == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": is ", tokens, ", must be a positive multiple of 64"));
+}
+
 absl::Status CheckTokens(uint64_t first_token, std::span<const uint32_t> tokens,
                          int64_t vocabulary) {
   if (first_token % kBlockTokenCount != 0) {

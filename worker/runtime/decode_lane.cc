@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/model/lane.h"
 #include "worker/model/status_steps.h"
+#include "worker/runtime/command_checks.h"
 #include "worker/runtime/finite_scan.h"
 #include "worker/runtime/first_range.h"
 #include "worker/runtime/latent_pieces.h"
@@ -26,10 +27,7 @@ constexpr size_t kLogitsWorthThreads = size_t{1} << 16;
 
 absl::StatusOr<std::unique_ptr<DecodeLane>> DecodeLane::Create(const LaneParts& parts,
                                                                const DecodeLaneOptions& options) {
-  if (options.rows_max < kBlockTokenCount || options.rows_max % kBlockTokenCount != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rows_max: is ", options.rows_max, ", must be a positive multiple of 64"));
-  }
+  DELTAFILL_TRY(CheckWholeBlocks("rows_max", options.rows_max));
   if (options.batch_max < 1 || options.batch_max > options.rows_max) {
     return absl::InvalidArgumentError(absl::StrCat("batch_max: is ", options.batch_max,
                                                    ", must be in [1, ", options.rows_max, "]"));

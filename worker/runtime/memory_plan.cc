@@ -9,6 +9,7 @@
 #include "worker/model/model_sizes.h"
 #include "worker/model/state_layout.h"
 #include "worker/model/status_steps.h"
+#include "worker/runtime/command_checks.h"
 #include "worker/runtime/cost_probe.h"
 
 namespace deltafill::worker {
@@ -123,11 +124,7 @@ std::string MemoryPlan::ToString() const {
 
 absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const DeviceMemory& device,
                                       const WorkerMemory& worker, int workers) {
-  if (worker.range_tokens_max < kBlockTokenCount ||
-      worker.range_tokens_max % kBlockTokenCount != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("range_tokens_max: is ", worker.range_tokens_max,
-                                                   ", must be a positive multiple of 64"));
-  }
+  DELTAFILL_TRY(CheckWholeBlocks("range_tokens_max", worker.range_tokens_max));
   DELTAFILL_TRY_ASSIGN(sizes, MeasureModel(config));
   const StateLayout layout = MakeStateLayout(config, device.activation_dtype);
   const uint64_t count = static_cast<uint64_t>(workers);

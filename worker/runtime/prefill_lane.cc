@@ -29,11 +29,7 @@ double SecondsSince(Clock::time_point start) {
 
 absl::StatusOr<std::unique_ptr<PrefillLane>> PrefillLane::Create(
     const LaneParts& parts, const PrefillLaneOptions& options) {
-  if (options.range_tokens_max < kBlockTokenCount ||
-      options.range_tokens_max % kBlockTokenCount != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "range_tokens_max: is ", options.range_tokens_max, ", must be a positive multiple of 64"));
-  }
+  DELTAFILL_TRY(CheckWholeBlocks("range_tokens_max", options.range_tokens_max));
   if (options.threads < 1) return absl::InvalidArgumentError("threads: must be at least 1");
   std::unique_ptr<PrefillLane> lane(new PrefillLane(parts, options));
   DELTAFILL_TRY(lane->Prepare());
