@@ -11,7 +11,7 @@ namespace deltafill::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kWarpRows = 4, kCtaRows = kWarps * kWarpRows;  // rows of V
+constexpr int kFewRows = 4, kManyRows = 8;  // rows of V that a warp has
 
 struct RecurrentStepParams {
   BlockInputs in;
@@ -59,43 +59,55 @@ __device__ __forceinline__ Token<K> ReadToken(const SharedToken<K>& shared, int 
   return token;
 }
 
-// A CTA for kCtaRows rows of V of one head of one sequence. The state is asked for into L2 while
-// the kernel before still runs, and loaded before anything else.
-template <int K>
+// A CTA for kWarps times warp_rows rows of V of one head of one sequence. The state is asked for
+// into L2 while the kernel before still runs, and loaded before anything else.
+template <int K, int warp_rows>
 __global__ void __launch_bounds__(kWarps * 32, 4)
     StepKernel(const __grid_constant__ RecurrentStepParams p) {
   __shared__ SharedToken<K> shared;
   const int lane = threadIdx.x & 31;
-  const int first = blockIdx.x * kCtaRows + (threadIdx.x >> 5) * kWarpRows;
+  const int first = (blockIdx.x * kWarps + (threadIdx.x >> 5)) * warp_rows;
   const int head = blockIdx.y;
   const int64_t row = blockIdx.z;
   float* base = p.states ? p.states[row] : p.inline_states[row];
   float* state = base + (static_cast<int64_t>(head) * p.value_dim + first) * K;
   LetNextKernelStart();
-  if (lane * 32 < kWarpRows * K) PrefetchToL2(state + lane * 32);
+  if (lane * 32 < warp_rows * K) PrefetchToL2(state + lane * 32);
   TokenGate<K> gate;
   if (threadIdx.x >> 5 == 2) gate = TokenGate<K>(p.in, head, lane);
   WaitForEarlierKernels();
-  float s[kWarpRows][kLaneChannels<K>];
+  float s[warp_rows][kLaneChannels<K>];
 #pragma unroll
-  for (int r = 0; r < kWarpRows; ++r) LoadStateRow<K>(state + r * K, lane, s[r]);
+  for (int r = 0; r < warp_rows; ++r) LoadStateRow<K>(state + r * K, lane, s[r]);
   const int64_t column = static_cast<int64_t>(head) * p.value_dim + first;
   const float v =
-      lane < kWarpRows ? __bfloat162float(p.v.rows[row * p.v.stride + column + lane]) : 0.0f;
+      lane < warp_rows ? __bfloat162float(p.v.rows[row * p.v.stride + column + lane]) : 0.0f;
   PrepareToken<K>(p, gate, row, head, &shared);
   __syncthreads();
-  const float o = AdvanceRows<K, kWarpRows>(s, ReadToken<K>(shared, lane), p.in.delta, v, lane);
+  const float o = AdvanceRows<K, warp_rows>(s, ReadToken<K>(shared, lane), p.in.delta, v, lane);
 #pragma unroll
-  for (int r = 0; r < kWarpRows; ++r) StoreStateRow<K>(state + r * K, lane, s[r]);
-  if (lane < kWarpRows) p.o[row * p.o_stride + column + lane] = __float2bfloat16(o);
+  for (int r = 0; r < warp_rows; ++r) StoreStateRow<K>(state + r * K, lane, s[r]);
+  if (lane < warp_rows) p.o[row * p.o_stride + column + lane] = __float2bfloat16(o);
 }
 
+template <int K, int warp_rows>
+cudaError_t LaunchStepRows(const RecurrentStepParams& p, int value_heads, int64_t batch,
+                           cudaStream_t stream) {
+  const LaunchShape shape = {
+      dim3(p.value_dim / (kWarps * warp_rows), value_heads, static_cast<unsigned>(batch)),
+      kWarps * 32};
+  return LaunchOverlapped(StepKernel<K, warp_rows>, shape, stream, p);
+}
+
+// How many rows a warp has shows in no bit.
 template <int K>
 cudaError_t LaunchStep(const RecurrentStepParams& p, int value_heads, int64_t batch,
                        cudaStream_t stream) {
-  const LaunchShape shape = {
-      dim3(p.value_dim / kCtaRows, value_heads, static_cast<unsigned>(batch)), kWarps * 32};
-  return LaunchOverlapped(StepKernel<K>, shape, stream, p);
+  constexpr int64_t kManyStates = 512;  // that the card is full of with larger CTAs too
+  if (p.value_dim % (kWarps * kManyRows) == 0 && batch * value_heads >= kManyStates) {
+    return LaunchStepRows<K, kManyRows>(p, value_heads, batch, stream);
+  }
+  return LaunchStepRows<K, kFewRows>(p, value_heads, batch, stream);
 }
 
 struct SummaryKernelParams {
