@@ -110,7 +110,7 @@ struct MatMulGatedNormParams {
 // A product whose first columns are a short convolution's input.
 struct MatMulShortConvParams {
   MatMulParams product;
-  ShortConvParams conv;  // x: the product's y; tails_out: nullptr
+  ShortConvParams conv;  // x: the product's y; tails_out: nullptr, but in steps
   // The ends of three rows each in which y's first conv.channels columns are read by others, beside
   // the first three rows of each sequence. A backend may leave them unwritten in all other rows.
   std::span<const int64_t> kept_ends;
@@ -169,6 +169,12 @@ class Operators {
   }
   virtual Status FinishMatMulShortConv(const MatMulShortConvParams& params) {
     return ShortConv(params.conv);
+  }
+  // Both calls as one, for steps: there a backend may leave y's first conv.channels columns
+  // unwritten in all rows. The same bits.
+  virtual Status MatMulShortConv(const MatMulShortConvParams& params) {
+    if (Status s = StartMatMulShortConv(params); !s.ok()) return s;
+    return FinishMatMulShortConv(params);
   }
   virtual Status MatMulGatedNorm(const MatMulGatedNormParams& params);
   virtual Status DeltaRuleForward(const DeltaRuleForwardParams& params) = 0;

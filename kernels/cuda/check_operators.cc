@@ -153,7 +153,9 @@ Status CheckMatMulShortConv(const MatMulShortConvParams& params, int64_t out_fea
   if (conv.x.data != product.y.data || conv.x.row_stride != product.y.row_stride) {
     return InvalidArgument("conv.x: is not the product's y");
   }
-  if (conv.tails_out != nullptr) return InvalidArgument("conv.tails_out: is not null");
+  if (conv.tails_out != nullptr && !product.step) {
+    return InvalidArgument("conv.tails_out: is not null, and the product is not a step's");
+  }
   if (Status s = CheckRange("conv.channels", conv.channels, 8, out_features); !s.ok()) return s;
   if (conv.offsets.back() == product.rows) return {};
   return InvalidArgument("conv.offsets: end at " + std::to_string(conv.offsets.back()) +

@@ -72,6 +72,12 @@ class ObservedOperators final : public kernels::Operators {
       name += (name.empty() ? "" : ", ") + ProductName(p);
     return Around(name, [&] { return lane_->MatMuls(products); });
   }
+  // In two where it would run so.
+  Status MatMulShortConv(const kernels::MatMulShortConvParams& p) override {
+    if (!p.product.step) return kernels::Operators::MatMulShortConv(p);
+    return Around(ProductName(p.product) + " with short convolution",
+                  [&] { return lane_->MatMulShortConv(p); });
+  }
   Status RmsNorm(const kernels::RmsNormParams& p) override {
     return Around(p.gate.data != nullptr ? "gated norm" : "norm",
                   [&] { return lane_->RmsNorm(p); });

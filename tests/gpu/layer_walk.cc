@@ -178,9 +178,8 @@ void WalkLane::Convolve(int layer, const Pass& pass, const Views& views, const S
                .channels = channels},
       .kept_ends = std::span(pass.offsets).subspan(1)};
   if (pass.decode) {
-    Must(ops().MatMul(inputs.product));
     inputs.conv.tails_out = states.tails_out.data();
-    return Must(ops().ShortConv(inputs.conv));
+    return Must(ops().MatMulShortConv(inputs));
   }
   Must(ops().StartMatMulShortConv(inputs));
   Must(ops().FinishMatMulShortConv(inputs));

@@ -187,6 +187,27 @@ TEST(CudaOperatorChecksTest, MatMul) {
   EXPECT_THAT(call.Check().message(), HasSubstr("rows: -1 is not in [0, "));
 }
 
+TEST(CudaOperatorChecksTest, ConvolvedProductsKeepTailsInStepsOnly) {
+  Product call;
+  alignas(16) float taps[4 * 16] = {}, tail[3 * 16] = {};
+  const std::vector<int64_t> offsets = {0, 1, 2, 3};
+  float* const tails[] = {tail, tail, tail};
+  MatMulShortConvParams params = {.product = call.params,
+                                  .conv = {.x = call.params.y,
+                                           .weight = taps,
+                                           .offsets = offsets,
+                                           .y = {call.rows, DType::kBF16, 16},
+                                           .channels = 16}};
+  const auto check = [&] { return CheckMatMulShortConv(params, 32, 64); };
+  EXPECT_TRUE(check().ok()) << check().message();
+  params.conv.tails_out = tails;
+  EXPECT_THAT(check().message(), HasSubstr("conv.tails_out: is not null"));
+  params.product.step = true;
+  EXPECT_TRUE(check().ok()) << check().message();
+  params.conv.channels = 40;
+  EXPECT_THAT(check().message(), HasSubstr("conv.channels"));
+}
+
 TEST(CudaOperatorChecksTest, WeightsAndOptions) {
   const float values[64] = {};
   EXPECT_TRUE(CheckWeight(values, DType::kF32, 4, 16).ok());

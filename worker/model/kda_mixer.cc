@@ -324,14 +324,14 @@ absl::Status KdaMixer::Decode(const PassRows& rows, std::span<const DecodeRow> s
     pointers.tails.push_back(reinterpret_cast<float*>(start + tail_entry_.offset));
     pointers.states.push_back(reinterpret_cast<float*>(start + recurrent_entry_.offset));
   }
-  DELTAFILL_TRY(rows.operators->MatMul(InputProduct(rows)));
-  DELTAFILL_TRY(rows.operators->ShortConv({.x = Inputs(rows),
-                                           .weight = conv_.floats(),
-                                           .offsets = rows.offsets,
-                                           .tails_in = pointers.tails.data(),
-                                           .tails_out = pointers.tails.data(),
-                                           .y = Convolved(rows),
-                                           .channels = Channels()}));
+  DELTAFILL_TRY(rows.operators->MatMulShortConv({.product = InputProduct(rows),
+                                                 .conv = {.x = Inputs(rows),
+                                                          .weight = conv_.floats(),
+                                                          .offsets = rows.offsets,
+                                                          .tails_in = pointers.tails.data(),
+                                                          .tails_out = pointers.tails.data(),
+                                                          .y = Convolved(rows),
+                                                          .channels = Channels()}}));
   const kernels::MatMulParams gates[] = {DecayProduct(rows), GateProduct(rows)};
   DELTAFILL_TRY(rows.operators->MatMuls(gates));
   DELTAFILL_TRY(rows.operators->DeltaRuleStep({.shape = shape_,
