@@ -6,6 +6,7 @@
 #include "kernels/cuda/check_operators.h"
 #include "kernels/cuda/latent_plan.h"
 #include "kernels/cuda/latent_projection.h"
+#include "kernels/cuda/step_product.h"
 
 namespace deltafill::kernels::cuda {
 
@@ -160,6 +161,11 @@ Status CudaBackend::MakeWeight(int64_t out_features, int64_t in_features, Fill f
   auto weight = std::make_unique<CudaWeight>(out_features, in_features);
   if (Status s = weight->Reserve(upload->stream()); !s.ok()) return s;
   if (Status s = fill(*upload, weight->rows_to_fill()); !s.ok()) return s;
+  if (device_->traits.major == 9) {
+    const Status boxed =
+        MakeStepBoxes(weight->rows(), out_features, in_features, weight->step_boxes_to_fill());
+    if (!boxed.ok()) return boxed;
+  }
   std::shared_ptr<const ProductSet> products;
   if (Status s =
           products_.Get(weight->rows(), out_features, in_features, upload->stream(), &products);

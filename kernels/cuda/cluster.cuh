@@ -31,10 +31,15 @@ __device__ __forceinline__ uint32_t AddressInCluster(uint32_t at, int rank) {
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
   return there;
 }
-__device__ __forceinline__ void StoreInCluster(uint32_t there, const float (&x)[4]) {
-  asm volatile("st.shared::cluster.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(there), "f"(x[0]), "f"(x[1]),
-               "f"(x[2]), "f"(x[3])
-               : "memory");
+// 16 bytes to another CTA's shared memory, counted there by an mbarrier that expects them: no
+// thread waits for its stores, which a release for the cluster would (MEMBAR.ALL.GPU).
+__device__ __forceinline__ void StoreInClusterAsync(uint32_t there, float x, float y, float z,
+                                                    float w, uint32_t barrier_there) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1,%2,%3,%4}, [%5];" ::
+          "r"(there),
+      "f"(x), "f"(y), "f"(z), "f"(w), "r"(barrier_there)
+      : "memory");
 }
 
 }  // namespace deltafill::kernels::cuda

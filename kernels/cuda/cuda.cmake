@@ -13,13 +13,13 @@ add_library(deltafill_cuda_portable OBJECT
   cuda/portable_k32.cu cuda/portable_k64.cu cuda/portable_k128.cu
   cuda/element_rows.cu cuda/grouped_portable.cu cuda/latent_append.cu cuda/latent_prefill.cu
   cuda/latent_step.cu cuda/mixture_routing.cu cuda/product_probe.cu cuda/recurrent.cu
-  cuda/rms_norm.cu cuda/router_logits.cu cuda/short_conv.cu cuda/step_product_few.cu)
+  cuda/rms_norm.cu cuda/router_logits.cu cuda/short_conv.cu cuda/step_product_portable.cu)
 set_target_properties(deltafill_cuda_portable PROPERTIES CUDA_ARCHITECTURES "80;90-real")
 
 # Tuned for Hopper.
 add_library(deltafill_cuda_sm90 OBJECT
   cuda/dense_hopper.cu cuda/grouped_hopper.cu cuda/gated_norm_hopper.cu
-  cuda/latent_hopper.cu cuda/ring_kernel_k128.cu cuda/step_product_many.cu)
+  cuda/latent_hopper.cu cuda/ring_kernel_k128.cu cuda/step_product_hopper.cu)
 set_target_properties(deltafill_cuda_sm90 PROPERTIES CUDA_ARCHITECTURES "90a-real")
 
 foreach(target deltafill_cuda_portable deltafill_cuda_sm90)

@@ -50,6 +50,7 @@ class CudaOperators final : public Operators {
   Status StartMatMulShortConv(const MatMulShortConvParams& params) override;
   Status FinishMatMulShortConv(const MatMulShortConvParams& params) override;
   Status MatMulGatedNorm(const MatMulGatedNormParams& params) override;
+  Status MatMulShortConv(const MatMulShortConvParams& params) override;
   Status DeltaRuleForward(const DeltaRuleForwardParams& params) override;
   Status DeltaRuleSummary(const DeltaRuleSummaryParams& params) override;
   Status LatentAppend(const LatentAppendParams& params) override;
@@ -85,6 +86,7 @@ class CudaOperators final : public Operators {
   // Steps of as many rows each, together: in one launch for every kStepRowsMax rows, or for fewer
   // on cards without clusters. One order of sums, whatever the launches.
   Status MultiplySteps(std::span<const MatMulParams> products);
+  Status StepSwiGlu(const MatMulSwiGluParams& params);
   Status AttendSequence(const LatentPrefillParams& params, size_t index,
                         const CudaLatentProjection& projection, bool hopper);
   // Keys and values of positions [begin, end), from the start of a page on; with copies_rope also

@@ -7,6 +7,7 @@
 #include "kernels/cuda/inputs.h"
 #include "kernels/cuda/operators.h"
 #include "kernels/cuda/row_operators.h"
+#include "kernels/cuda/step_product.h"
 #include "kernels/cuda/weight.h"
 
 namespace deltafill::kernels::cuda {
@@ -20,6 +21,7 @@ Status CudaOperators::MatMulSwiGlu(const MatMulSwiGluParams& params) {
       !s.ok()) {
     return s;
   }
+  if (gate_up.step && StepProductsFinish(device_->traits)) return StepSwiGlu(params);
   if (gate_up.step || !ServesDense(device_->traits)) return Operators::MatMulSwiGlu(params);
   if (gate_up.rows == 0) return {};
   ConstRows x;

@@ -6,49 +6,96 @@
 #include "kernels/cuda/inputs.h"
 #include "kernels/cuda/operators.h"
 #include "kernels/cuda/step_product.h"
-#include "kernels/cuda/step_product_plan.h"
 #include "kernels/cuda/weight.h"
 
 namespace deltafill::kernels::cuda {
 namespace {
 
-// Rows [first, ...) of a checked call.
-Status MakeStepProduct(const MatMulParams& params, int64_t first, StepProduct* out) {
+// Of a checked call.
+Status MakeStepProduct(const MatMulParams& params, StepProduct* out) {
   const CudaWeight* weight = nullptr;
   if (Status s = AsCudaWeight("weight", params.weight, &weight); !s.ok()) return s;
   if (Status s = CheckMatMul(params, weight->out_features(), weight->in_features()); !s.ok()) {
     return s;
   }
   out->w = static_cast<const __nv_bfloat16*>(weight->rows());
+  out->w_boxes = weight->step_boxes();
   out->out_features = weight->out_features();
   out->in_features = weight->in_features();
   out->x = MakeDeviceRows(params.x);
-  out->x.rows += first * params.x.row_stride;
   out->bias = params.bias;
-  out->y = static_cast<uint8_t*>(params.y.data) +
-           static_cast<size_t>(first * params.y.row_stride) * SizeOf(params.y.dtype);
+  out->y = params.y.data;
   out->y_stride = params.y.row_stride;
   out->y_is_f32 = params.y.dtype == DType::kF32;
   out->accumulate = params.accumulate;
   return {};
 }
 
+// A step whose rows are sequences of one row each, at most what one launch takes.
+bool IsConvolvedStep(const MatMulShortConvParams& params) {
+  const MatMulParams& product = params.product;
+  const ShortConvParams& conv = params.conv;
+  if (!product.step || product.rows < 1 || product.rows > kStepRowsMax || product.bias != nullptr ||
+      product.accumulate || product.y.dtype != DType::kBF16 ||
+      static_cast<int64_t>(conv.offsets.size()) != product.rows + 1) {
+    return false;
+  }
+  const auto is_aligned = [](const float* tail) {
+    return reinterpret_cast<uintptr_t>(tail) % 16 == 0;
+  };
+  for (int64_t i = 0; i < product.rows; ++i) {
+    if (conv.offsets[static_cast<size_t>(i)] != i) return false;
+    if (conv.tails_in != nullptr && !is_aligned(conv.tails_in[i])) return false;
+    if (conv.tails_out != nullptr && !is_aligned(conv.tails_out[i])) return false;
+  }
+  return conv.offsets.back() == product.rows;
+}
+
 }  // namespace
 
 Status CudaOperators::MultiplySteps(std::span<const MatMulParams> products) {
-  const int64_t rows = products.front().rows;
-  for (int64_t first = 0; first == 0 || first < rows; first += kStepRowsMax) {
-    std::array<StepProduct, kStepProductsMax> steps;
-    for (size_t i = 0; i < products.size(); ++i) {
-      if (Status s = MakeStepProduct(products[i], first, &steps[i]); !s.ok()) return s;
-    }
-    if (rows == 0) return {};
-    const int count = static_cast<int>(std::min<int64_t>(rows - first, kStepRowsMax));
-    const cudaError_t launched = RunStepProducts(std::span(steps).first(products.size()), count,
-                                                 device_->traits, stream_.get());
-    if (Status s = FromCuda(launched, "step product"); !s.ok()) return s;
+  std::array<StepProduct, kStepProductsMax> steps;
+  for (size_t i = 0; i < products.size(); ++i) {
+    if (Status s = MakeStepProduct(products[i], &steps[i]); !s.ok()) return s;
   }
-  return {};
+  return RunStepProducts(std::span(steps).first(products.size()), products.front().rows,
+                         device_->traits, stream_.get());
+}
+
+Status CudaOperators::MatMulShortConv(const MatMulShortConvParams& params) {
+  if (Status s = Enter(); !s.ok()) return s;
+  if (!StepProductsFinish(device_->traits) || !IsConvolvedStep(params)) {
+    return Operators::MatMulShortConv(params);
+  }
+  const ShortConvParams& conv = params.conv;
+  StepProduct step;
+  if (Status s = MakeStepProduct(params.product, &step); !s.ok()) return s;
+  if (Status s = CheckMatMulShortConv(params, step.out_features, step.in_features); !s.ok()) {
+    return s;
+  }
+  StepConvolution convolution;
+  convolution.channels = static_cast<int>(conv.channels);
+  convolution.weight = conv.weight;
+  convolution.y = static_cast<__nv_bfloat16*>(conv.y.data);
+  convolution.y_stride = conv.y.row_stride;
+  if (conv.tails_in != nullptr) {
+    std::copy_n(conv.tails_in, params.product.rows, convolution.tails_in);
+  }
+  if (conv.tails_out != nullptr) {
+    std::copy_n(conv.tails_out, params.product.rows, convolution.tails_out);
+  }
+  step.convolution = &convolution;
+  return RunStepProducts({&step, 1}, params.product.rows, device_->traits, stream_.get());
+}
+
+// Of a checked call.
+Status CudaOperators::StepSwiGlu(const MatMulSwiGluParams& params) {
+  StepProduct step;
+  if (Status s = MakeStepProduct(params.gate_up, &step); !s.ok()) return s;
+  step.y = params.y.data;
+  step.y_stride = params.y.row_stride;
+  step.swiglu = true;
+  return RunStepProducts({&step, 1}, params.gate_up.rows, device_->traits, stream_.get());
 }
 
 Status CudaOperators::MatMuls(std::span<const MatMulParams> products) {

@@ -8,7 +8,7 @@ namespace deltafill::kernels::cuda {
 namespace {
 
 // Raised whenever the bits of any CUDA operator change.
-constexpr int kBitsVersion = 6;
+constexpr int kBitsVersion = 8;
 
 std::string Joined(std::vector<std::string> parts, const char* separator) {
   std::string out;

@@ -82,7 +82,7 @@ struct ProductChoice {
 // 16 hexadecimal digits over the choices' lines, in any order given; the order does not matter.
 std::string DigestOf(const std::vector<ProductChoice>& choices);
 
-// "cuda/bf16/sm_90x132/cublaslt-130100/products-<digest>/block64/v6"
+// "cuda/bf16/sm_90x132/cublaslt-130100/products-<digest>/block64/v8"
 std::string CudaNumericsName(int major, int minor, int multiprocessors, size_t library_version,
                              const std::vector<ProductChoice>& choices);
 

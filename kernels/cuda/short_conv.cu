@@ -8,6 +8,7 @@
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/row_operators.h"
 #include "kernels/cuda/short_conv.cuh"
+#include "kernels/cuda/short_conv_step.cuh"
 
 namespace deltafill::kernels::cuda {
 namespace {
@@ -135,33 +136,6 @@ __global__ void TailKernel(const __grid_constant__ ConvKernelParams p) {
   }
 }
 
-// 24 floats, the tail of 8 channels; aligned to 16 bytes or read one by one.
-__device__ __forceinline__ void LoadTail(const float* from, float (&tail)[8 * kConvTailRows]) {
-  if (reinterpret_cast<uintptr_t>(from) % 16 == 0) {
-#pragma unroll
-    for (int i = 0; i < 8 * kConvTailRows / 4; ++i) {
-      const float4 x = reinterpret_cast<const float4*>(from)[i];
-      tail[4 * i] = x.x, tail[4 * i + 1] = x.y, tail[4 * i + 2] = x.z, tail[4 * i + 3] = x.w;
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < 8 * kConvTailRows; ++i) tail[i] = from[i];
-  }
-}
-
-__device__ __forceinline__ void StoreTail(const float (&tail)[8 * kConvTailRows], float* to) {
-  if (reinterpret_cast<uintptr_t>(to) % 16 == 0) {
-#pragma unroll
-    for (int i = 0; i < 8 * kConvTailRows / 4; ++i) {
-      reinterpret_cast<float4*>(to)[i] =
-          make_float4(tail[4 * i], tail[4 * i + 1], tail[4 * i + 2], tail[4 * i + 3]);
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < 8 * kConvTailRows; ++i) to[i] = tail[i];
-  }
-}
-
 // Decoding: sequences of one row each. A thread convolves 8 channels and moves their tail on; the
 // bits are ConvKernel's.
 __global__ void __launch_bounds__(64) ConvStepKernel(const __grid_constant__ ConvKernelParams p) {
@@ -175,16 +149,11 @@ __global__ void __launch_bounds__(64) ConvStepKernel(const __grid_constant__ Con
   const float* const tail_in = sequence.tail_in;
   if (tail_in != nullptr) PrefetchToL2(tail_in + channel * kConvTailRows);
   WaitForEarlierKernels();
-  const Channels8 now = Load8(p.x.rows + sequence.first_row * p.x.stride + channel);
-  float tail[8 * kConvTailRows] = {};
-  if (tail_in != nullptr) LoadTail(tail_in + channel * kConvTailRows, tail);
-  float out[8];
-#pragma unroll
-  for (int c = 0; c < 8; ++c) {
-    float* const rows = tail + c * kConvTailRows;
-    out[c] = ConvolvedSilu(weight[c], rows[0], rows[1], rows[2], now.x[c]);
-    rows[0] = rows[1], rows[1] = rows[2], rows[2] = now.x[c];
-  }
+  Channels8 now = Load8(p.x.rows + sequence.first_row * p.x.stride + channel);
+  float tail[kTailFloats];
+  LoadTail(tail_in == nullptr ? nullptr : tail_in + channel * kConvTailRows, tail);
+  float(&out)[8] = now.x;
+  ConvolveStep(weight, tail, out);
   *reinterpret_cast<uint4*>(p.y + sequence.first_row * p.y_stride + channel) =
       make_uint4(PackBf16(out[0], out[1]), PackBf16(out[2], out[3]), PackBf16(out[4], out[5]),
                  PackBf16(out[6], out[7]));

@@ -2,48 +2,88 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/runtime.h"
 #include "kernels/cuda/step_kernels.h"
+#include "kernels/cuda/step_product_hopper.h"
+#include "kernels/cuda/step_product_plan.h"
 
 namespace deltafill::kernels::cuda {
 namespace {
 
 // Rows [first, ...) of the product.
-StepProduct RowsFrom(StepProduct product, int first) {
+StepProduct RowsFrom(StepProduct product, int64_t first) {
   const int64_t element = product.y_is_f32 ? sizeof(float) : sizeof(__nv_bfloat16);
   product.x.rows += first * product.x.stride;
   product.y = static_cast<uint8_t*>(product.y) + first * product.y_stride * element;
   return product;
 }
 
+Status MapRows(const StepProduct& product, int rows, TensorMap* out) {
+  if (!product.x.vectorized) return {};
+  return MakeRowsMap({product.x.rows, rows, product.in_features, product.x.stride,
+                      static_cast<uint32_t>(StepRowsMultiplied(rows))},
+                     out);
+}
+
+Status RunHopper(std::span<const StepProduct> products, int64_t first_row, int rows,
+                 cudaStream_t stream) {
+  StepHopperParams params;
+  params.rows = rows;
+  for (const StepProduct& product : products) {
+    const StepHopperPlan plan =
+        PlanStepHopper(product.out_features, product.in_features, product.swiglu);
+    StepHopperProduct& planned = params.products[params.count++];
+    planned.product = RowsFrom(product, first_row);
+    planned.blocks = plan.blocks;
+    planned.parts_log2 = plan.parts_log2;
+    planned.first_cta = plan.tiles << plan.parts_log2;  // for now
+    params.cluster = std::max(params.cluster, 1 << plan.parts_log2);
+    planned.weight = *product.w_boxes;
+    if (product.convolution != nullptr) params.convolution = *product.convolution;
+    if (Status s = MapRows(planned.product, rows, &planned.x); !s.ok()) return s;
+  }
+  for (int i = 0; i < params.count; ++i) {
+    const int ctas = params.products[i].first_cta;
+    params.products[i].first_cta = params.ctas;
+    params.ctas += (ctas + params.cluster - 1) / params.cluster * params.cluster;
+  }
+  return FromCuda(LaunchStepHopper(params, stream), "step product");
+}
+
+// Cards without clusters or the engine that copies boxes.
+Status RunPortable(std::span<const StepProduct> products, int64_t first_row, int rows,
+                   const DeviceTraits& traits, cudaStream_t stream) {
+  StepKernelParams params;
+  params.rows = rows;
+  for (const StepProduct& product : products) {
+    const StepProductPlan plan = PlanStepProduct(product.out_features, product.in_features, traits);
+    const int64_t ctas = ((product.out_features << plan.parts_log2) + 127) / 128;
+    params.products[params.count++] = {RowsFrom(product, first_row), params.ctas, plan.chunks,
+                                       plan.parts_log2};
+    params.ctas += static_cast<int>(ctas);
+  }
+  return FromCuda(LaunchPortableStep(params, stream), "step product");
+}
+
 }  // namespace
 
-cudaError_t RunStepProducts(std::span<const StepProduct> products, int rows,
-                            const DeviceTraits& traits, cudaStream_t stream) {
-  const bool has_clusters = traits.major == 9;  // later cards run the code for 8.0
-  const int rows_max = has_clusters ? kStepRowsMax : kStepFewRows;
-  for (int first = 0; first < rows; first += rows_max) {
-    StepKernelParams params;
-    params.rows = std::min(rows - first, rows_max);
-    const bool few = params.rows <= kStepFewRows;
-    for (const StepProduct& product : products) {
-      const StepProductPlan plan =
-          PlanStepProduct(product.out_features, product.in_features, traits);
-      params.products[params.count++] = {RowsFrom(product, first), 0, plan.chunks, plan.parts_log2};
-      if (!few) params.cluster = std::max(params.cluster, 1 << plan.parts_log2);
-    }
-    for (int i = 0; i < params.count; ++i) {
-      PlannedProduct& planned = params.products[i];
-      const int64_t features = planned.product.out_features;
-      const int parts = 1 << planned.parts_log2;
-      const int64_t ctas = few ? (features * parts + 127) / 128 : (features + 127) / 128 * parts;
-      planned.first_cta = params.ctas;
-      params.ctas +=
-          static_cast<int>((ctas + params.cluster - 1) / params.cluster * params.cluster);
-    }
-    const cudaError_t error = few ? LaunchFewRows(params, stream) : LaunchManyRows(params, stream);
-    if (error != cudaSuccess) return error;
+Status MakeStepBoxes(const void* w, int64_t out_features, int64_t in_features, TensorMap* out) {
+  return MakeRowsMap({w, out_features, in_features, in_features, kStepBoxFeatures}, out);
+}
+
+bool StepProductsFinish(const DeviceTraits& traits) { return traits.major == 9; }
+
+Status RunStepProducts(std::span<const StepProduct> products, int64_t rows,
+                       const DeviceTraits& traits, cudaStream_t stream) {
+  const bool hopper = traits.major == 9;  // later cards run the code for 8.0
+  const int64_t most = hopper ? kStepRowsMax : kPortableStepRows;
+  for (int64_t first = 0; first < rows; first += most) {
+    const int count = static_cast<int>(std::min(rows - first, most));
+    Status status = hopper ? RunHopper(products, first, count, stream)
+                           : RunPortable(products, first, count, traits, stream);
+    if (!status.ok()) return status;
   }
-  return cudaSuccess;
+  return {};
 }
 
 }  // namespace deltafill::kernels::cuda

@@ -17,4 +17,19 @@ StepProductPlan PlanStepProduct(int64_t out_features, int64_t in_features,
   return plan;
 }
 
+StepHopperPlan PlanStepHopper(int64_t out_features, int64_t in_features, bool swiglu) {
+  const int64_t tile = swiglu ? kStepCtaFeatures / 2 : kStepCtaFeatures;
+  const int64_t features = swiglu ? out_features / 2 : out_features;
+  // Gates and ups of a warp are finished by one part.
+  const int parts_max = swiglu ? kStepPartsMax / 2 : kStepPartsMax;
+  StepHopperPlan plan;
+  plan.tiles = static_cast<int>((features + tile - 1) / tile);
+  plan.blocks = static_cast<int>((in_features + kStepBlock - 1) / kStepBlock);
+  while ((2 << plan.parts_log2) <= std::min(parts_max, plan.blocks / kStepPartBlocksMin) &&
+         (plan.tiles << (plan.parts_log2 + 1)) <= kStepCtasMost) {
+    ++plan.parts_log2;
+  }
+  return plan;
+}
+
 }  // namespace deltafill::kernels::cuda

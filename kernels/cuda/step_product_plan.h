@@ -25,6 +25,31 @@ struct StepProductPlan {
 StepProductPlan PlanStepProduct(int64_t out_features, int64_t in_features,
                                 const DeviceTraits& traits);
 
+// Hopper's kernel. A CTA has this many features, in two boxes, which come by as many columns.
+inline constexpr int kStepCtaFeatures = 128, kStepBoxFeatures = 64;
+inline constexpr int kStepBlock = 64;
+// Sums are cut into parts for at most so many CTAs, and of at least so many blocks each: parts take
+// time to meet.
+inline constexpr int kStepCtasMost = 264, kStepPartBlocksMin = 4;
+
+// Part p of a sum adds blocks [p * blocks / parts, (p + 1) * blocks / parts) one after the other;
+// the parts' sums are added in their order. A function of the weight's shape alone.
+struct StepHopperPlan {
+  int tiles = 0;       // of features: CTAs a part
+  int blocks = 0;      // of kStepBlock columns
+  int parts_log2 = 0;  // of at most kStepPartsMax parts
+};
+
+// As many parts as about two CTAs a multiprocessor need. `swiglu`: half the features are gates.
+StepHopperPlan PlanStepHopper(int64_t out_features, int64_t in_features, bool swiglu);
+
+// Rows that are multiplied when there are `rows` of them, 1 to kStepRowsMax.
+constexpr int StepRowsMultiplied(int rows) {
+  if (rows <= 8) return 8;
+  if (rows <= 16) return 16;
+  return rows <= 32 ? 32 : 64;
+}
+
 }  // namespace deltafill::kernels::cuda
 
 #endif  // DELTAFILL_KERNELS_CUDA_STEP_PRODUCT_PLAN_H_

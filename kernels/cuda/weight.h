@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cuda/product_probe.h"
+#include "kernels/cuda/tensor_map.h"
 
 namespace deltafill::kernels::cuda {
 
@@ -52,6 +53,8 @@ class CudaWeight final : public Weight {
   void* rows_to_fill() { return memory_.as<void>(); }
   size_t bytes() const { return static_cast<size_t>(out_features_ * in_features_) * 2; }
   const ProductSet& products() const { return *products_; }
+  const TensorMap* step_boxes() const { return &step_boxes_; }
+  TensorMap* step_boxes_to_fill() { return &step_boxes_; }
 
   Status Reserve(cudaStream_t stream) { return memory_.Reserve(bytes(), stream); }
   void SetProducts(std::shared_ptr<const ProductSet> products) { products_ = std::move(products); }
@@ -60,6 +63,7 @@ class CudaWeight final : public Weight {
   const int64_t out_features_;
   const int64_t in_features_;
   DeviceBuffer memory_;
+  TensorMap step_boxes_ = {};  // on Hopper
   std::shared_ptr<const ProductSet> products_;
 };
 

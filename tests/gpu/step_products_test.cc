@@ -2,6 +2,7 @@
 // batches of every size and in launches with other products, and recordings.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "tests/gpu/backend_fixture.h"
 #include "tests/testing/operator_reference.h"
@@ -186,6 +187,101 @@ TEST_F(StepProductsTest, ProductsOfOneCallHaveTheirOwnBits) {
     }
     calls[2].y.data = nullptr;
     EXPECT_EQ(lane_->MatMuls(calls).code(), kernels::StatusCode::kInvalidArgument);
+  }
+}
+
+// Gates and ups of one kernel in batches of every size; a product and SwiGLU alone add the parts of
+// large shapes' sums in the same order.
+TEST_F(StepProductsTest, GatedProductsAreProductsAndSwiGlu) {
+  struct Case {
+    StepShape shape;
+    bool same_bits;
+  };
+  for (const Case& c : std::vector<Case>{{{16, 8}, true},
+                                         {{272, 264}, true},
+                                         {{8192, 1032}, true},
+                                         {{11264, 2048}, true},
+                                         {{1024, 2048}, false},
+                                         {{144, 5632}, false}}) {
+    constexpr int64_t kRows = 70;
+    StepOperands all = Make(c.shape, kRows, DType::kBF16);
+    const int64_t width = c.shape.out / 2;
+    const auto run = [&](int64_t rows, bool as_one) {
+      const BackendBuffer y =
+          UploadBf16(std::vector<float>(static_cast<size_t>(rows * width), NAN));
+      kernels::MatMulSwiGluParams params = {all.params, {y.as<void>(), DType::kBF16, width}};
+      params.gate_up.rows = rows;
+      if (as_one) {
+        Must(lane_->MatMulSwiGlu(params));
+      } else {
+        Must(lane_->kernels::Operators::MatMulSwiGlu(params));
+      }
+      return Read<uint16_t>(y);
+    };
+    const std::vector<uint16_t> alone = run(kRows, false), whole = run(kRows, true);
+    const std::vector<float> values = FromBf16Bits(alone);
+    EXPECT_LE(RelativeError(FromBf16Bits(whole), std::vector<double>(values.begin(), values.end())),
+              5e-3);
+    if (c.same_bits) {
+      EXPECT_EQ(whole, alone) << "[" << c.shape.out << ", " << c.shape.in << "]";
+    }
+    for (int64_t rows : {1, 7, 8, 9, 16, 17, 33, 64}) {
+      EXPECT_EQ(run(rows, true), std::vector<uint16_t>(whole.begin(), whole.begin() + rows * width))
+          << "[" << c.shape.out << ", " << c.shape.in << "] rows " << rows;
+    }
+  }
+}
+
+// Outputs, the other columns and tails, of which some are missing, some kept as they are, and those
+// of 63 rows not aligned.
+TEST_F(StepProductsTest, ConvolvedProductsAreProductsAndConvolution) {
+  constexpr int64_t kOut = 413, kIn = 512, kChannels = 384, kStride = 416;
+  for (const int64_t rows : {1, 8, 9, 33, 63, 64, 70}) {
+    const int64_t tail_stride = kChannels * 3 + (rows == 63 ? 1 : 0);
+    StepOperands operands = Make({kOut, kIn}, rows, DType::kBF16, kStride - kOut);
+    Random random(31);
+    const BackendBuffer weight = Upload(random.NormalVector(kChannels * 4, 0.5));
+    const std::vector<float> before = random.NormalVector(rows * tail_stride, 1.0);
+    std::vector<int64_t> offsets(static_cast<size_t>(rows) + 1);
+    std::iota(offsets.begin(), offsets.end(), int64_t{0});
+    std::vector<std::vector<uint8_t>> outcomes[2];
+    for (const bool as_one : {false, true}) {
+      const BackendBuffer tails = Upload(before);
+      const BackendBuffer y =
+          UploadBf16(std::vector<float>(static_cast<size_t>(rows * kChannels), NAN));
+      std::vector<const float*> tails_in;
+      std::vector<float*> tails_out;
+      for (int64_t row = 0; row < rows; ++row) {
+        float* const tail = tails.as<float>() + row * tail_stride;
+        tails_in.push_back(row % 5 == 1 ? nullptr : tail);
+        tails_out.push_back(row % 7 == 2 ? nullptr : tail);
+      }
+      const kernels::MatMulShortConvParams params = {
+          .product = operands.params,
+          .conv = {.x = operands.params.y,
+                   .weight = weight.as<float>(),
+                   .offsets = offsets,
+                   .tails_in = tails_in.data(),
+                   .tails_out = tails_out.data(),
+                   .y = {y.as<void>(), DType::kBF16, kChannels},
+                   .channels = kChannels}};
+      if (as_one) {
+        Must(lane_->MatMulShortConv(params));
+      } else {
+        Must(lane_->kernels::Operators::MatMulShortConv(params));
+      }
+      const std::vector<uint16_t> columns = Read<uint16_t>(operands.y_rows);
+      std::vector<uint8_t> others;
+      for (int64_t row = 0; row < rows; ++row) {
+        const auto* const at =
+            reinterpret_cast<const uint8_t*>(columns.data() + row * kStride + kChannels);
+        others.insert(others.end(), at, at + (kOut - kChannels) * 2);
+      }
+      outcomes[as_one] = {Read<uint8_t>(y), Read<uint8_t>(tails), others};
+      EXPECT_TRUE(AllFinite(ReadBf16(y)));
+      Must(lane_->FillZero(operands.y_rows.as<void>(), operands.y_rows.bytes()));
+    }
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(outcomes[1][i], outcomes[0][i]) << rows << " " << i;
   }
 }
 

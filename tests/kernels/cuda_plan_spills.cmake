@@ -1,7 +1,7 @@
 # Compiles the tuned kernels and fails if ptxas reports spills, a stack frame or serialised
 # matrix products.
 foreach(unit IN ITEMS "ring_kernel_k128:90a" "portable_k128:90" "recurrent:90"
-    "grouped_hopper:90a" "latent_hopper:90a")
+    "grouped_hopper:90a" "latent_hopper:90a" "step_product_hopper:90a")
   string(REPLACE ":" ";" parts ${unit})
   list(GET parts 0 name)
   list(GET parts 1 arch)

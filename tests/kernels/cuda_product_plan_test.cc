@@ -113,7 +113,7 @@ TEST(ProductPlanTest, DigestIsOfWhatIsChosenNotOfItsOrder) {
 TEST(ProductPlanTest, NumericsNameSaysWhatBitsDependOn) {
   const std::string name = CudaNumericsName(9, 0, 132, 130100, {Choice(64, {{}})});
   EXPECT_EQ(name, "cuda/bf16/sm_90x132/cublaslt-130100/products-" + DigestOf({Choice(64, {{}})}) +
-                      "/block64/v6");
+                      "/block64/v8");
   EXPECT_EQ(DigestOf({}).size(), 16u);
 }
 
@@ -153,6 +153,31 @@ TEST(StepProductPlanTest, PartsFillTheDeviceAndHaveChunks) {
   // The order of a sum is the same on every card with as many multiprocessors.
   EXPECT_EQ(PlanStepProduct(2048, 2048, {8, 0, 132, 0}).parts_log2, 3);
   EXPECT_EQ(PlanStepProduct(11264, 2048, {9, 0, 132, 0}).parts_log2, 1);
+}
+
+TEST(StepProductPlanTest, HopperPartsAreAFunctionOfTheShape) {
+  for (const int64_t out : {1, 16, 272, 2048, 6144, 11264, 32000, 163840}) {
+    for (const int64_t in : {8, 64, 128, 264, 2048, 5632, 9216}) {
+      for (const bool swiglu : {false, true}) {
+        const StepHopperPlan plan = PlanStepHopper(out, in, swiglu);
+        const int64_t features = swiglu ? out / 2 : out, tile = swiglu ? 64 : 128;
+        EXPECT_GE(plan.tiles * tile, features);
+        EXPECT_LT((plan.tiles - 1) * tile, features);
+        EXPECT_EQ(plan.blocks, (in + kStepBlock - 1) / kStepBlock);
+        const int parts = 1 << plan.parts_log2, most = swiglu ? kStepPartsMax / 2 : kStepPartsMax;
+        EXPECT_LE(parts, most);
+        EXPECT_TRUE(parts == 1 || plan.blocks / parts >= kStepPartBlocksMin) << out << " " << in;
+        EXPECT_TRUE(parts == 1 || plan.tiles * parts <= kStepCtasMost) << out << " " << in;
+        if (2 * parts <= std::min(most, plan.blocks / kStepPartBlocksMin)) {
+          EXPECT_GT(plan.tiles * 2 * parts, kStepCtasMost);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(PlanStepHopper(2048, 2048, false).parts_log2, 3);
+  EXPECT_EQ(PlanStepHopper(11264, 2048, true).parts_log2, 1);
+  EXPECT_EQ(PlanStepHopper(2048, 128, false).parts_log2, 0);
+  for (int rows = 1; rows <= kStepRowsMax; ++rows) EXPECT_GE(StepRowsMultiplied(rows), rows);
 }
 
 // A valid call; each test breaks one field.

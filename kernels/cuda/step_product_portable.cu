@@ -1,21 +1,20 @@
-#include "kernels/cuda/step_product.cuh"
+// Decoding's products on every card: the parts of a sum are warps of one CTA.
+#include "kernels/cuda/step_product_portable.cuh"
 
 namespace deltafill::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 8, kStages = 2;
 constexpr int kWarpTiles = 2, kWarpFeatures = kWarpTiles * kStepTileFeatures;
-constexpr int kStageBytes = kStepFewRows * kStepRowBytes;
+constexpr int kStageBytes = kPortableStepRows * kStepRowBytes;
 constexpr int kSharedBytes = kWarps * kStages * kStageBytes;
-static_assert(kWarps == kStepPartsMax && kStepFewRows == 8);
+static_assert(kWarps == kStepPartsMax && kPortableStepRows == 8);
 
-// The upper half of the tile of rows is zero.
 __device__ __forceinline__ void MultiplyHalf(const uint8_t* x, const HalfWeights<kWarpTiles>& w,
                                              float (&sums)[kWarpTiles][4]) {
 #pragma unroll
   for (int s = 0; s < kHalfSteps; ++s) {
-    const uint4 a = *reinterpret_cast<const uint4*>(x + s * 64);
-    MultiplyStep({a.x, 0, a.y, 0}, {a.z, 0, a.w, 0}, w, s, sums);
+    MultiplyStep(*reinterpret_cast<const uint4*>(x + s * 64), w, s, sums);
   }
 }
 
@@ -29,7 +28,7 @@ __device__ __forceinline__ void SumChunks(const StepProduct& p, int first_featur
   HalfWeights<kWarpTiles> first, second;
   weights.Load(0, first);
   weights.Load(1, second);
-  RowReader<1> x_rows(p, rows, 0, first_chunk);
+  RowReader x_rows(p, rows, first_chunk);
   WaitForEarlierKernels();
   x_rows.Fill(stages);
   CommitCopies();
@@ -54,9 +53,9 @@ __device__ __forceinline__ void SumChunks(const StepProduct& p, int first_featur
 }
 
 __global__ void __launch_bounds__(kWarps * 32, 2)
-    FewRowsKernel(const __grid_constant__ StepKernelParams params) {
+    PortableStepKernel(const __grid_constant__ StepKernelParams params) {
   extern __shared__ __align__(16) uint8_t shared[];
-  __shared__ float4 part_sums[kWarps * kWarpTiles * 32];
+  __shared__ float2 part_sums[kWarps * kWarpTiles * 32];
   LetNextKernelStart();
   int cta = 0;
   const PlannedProduct& planned = ProductOfCta(params, &cta);
@@ -73,24 +72,24 @@ __global__ void __launch_bounds__(kWarps * 32, 2)
   } else {
     WaitForEarlierKernels();
   }
-  float4* const own = part_sums + (part * cta_tiles + place * kWarpTiles) * 32 + lane;
+  float2* const own = part_sums + (part * cta_tiles + place * kWarpTiles) * 32 + lane;
 #pragma unroll
   for (int i = 0; i < kWarpTiles; ++i) {
-    own[i * 32] = make_float4(sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
+    own[i * 32] = make_float2(sums[i][0], sums[i][1]);
   }
-  float start[4] = {};
-  LoadFirstStart<1>(p, params.rows, cta_feature, cta_tiles, start);
+  float start[2] = {};
+  LoadFirstStart(p, params.rows, cta_feature, cta_tiles, start);
   __syncthreads();
-  AddParts<1, kWarps>(p, params.rows, cta_feature, cta_tiles, 1 << log2, start, part_sums);
+  AddParts<kWarps>(p, params.rows, cta_feature, cta_tiles, 1 << log2, start, part_sums);
 }
 
 }  // namespace
 
-cudaError_t LaunchFewRows(const StepKernelParams& params, cudaStream_t stream) {
+cudaError_t LaunchPortableStep(const StepKernelParams& params, cudaStream_t stream) {
   const cudaError_t error = cudaFuncSetAttribute(
-      FewRowsKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
+      PortableStepKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
   if (error != cudaSuccess) return error;
-  return LaunchOverlapped(FewRowsKernel,
+  return LaunchOverlapped(PortableStepKernel,
                           {static_cast<unsigned>(params.ctas), kWarps * 32, kSharedBytes}, stream,
                           params);
 }

@@ -1,9 +1,9 @@
-// What both kernels of decoding's products share. A warp multiplies all rows of x, 16 at a time, by
-// its features, rows of the weight, 8 at a time: the weight goes from memory to the registers of
-// the matrix unit without a stop. A launch lasts some 10,000 cycles and a warp issues one of its
+// Pieces of the portable kernel of decoding's products. A warp multiplies all rows of x by its
+// features, rows of the weight, 8 at a time: the weight goes from memory to the registers of the
+// matrix unit without a stop. A launch lasts some 10,000 cycles and a warp issues one of its
 // instructions about every seventh, so what is not a load or a product is kept short.
-#ifndef DELTAFILL_KERNELS_CUDA_STEP_PRODUCT_CUH_
-#define DELTAFILL_KERNELS_CUDA_STEP_PRODUCT_CUH_
+#ifndef DELTAFILL_KERNELS_CUDA_STEP_PRODUCT_PORTABLE_CUH_
+#define DELTAFILL_KERNELS_CUDA_STEP_PRODUCT_PORTABLE_CUH_
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -11,7 +11,7 @@
 
 namespace deltafill::kernels::cuda {
 
-inline constexpr int kStepTileFeatures = 8, kStepTileRows = 16;
+inline constexpr int kStepTileFeatures = 8;
 // Columns whose weights are on their way at once as one half of a chunk, 32 for two products.
 inline constexpr int kStepHalf = kStepChunk / 2, kHalfSteps = kStepHalf / 32;
 // Rows of a chunk of x lie 64 bytes off a multiple of 128 apart: reads of 16 bytes meet no bank
@@ -64,16 +64,6 @@ class WeightReader {
     }
   }
 
-  // Asks for the chunk after the one at hand, 128 bytes a line, into L2.
-  __device__ __forceinline__ void PrefetchNextChunk() const {
-    const int lane = threadIdx.x & 31;
-    const int first = kStepChunk - (lane & 3) * 8 + (lane & 3) * 64;
-#pragma unroll
-    for (int i = 0; i < tiles; ++i) {
-      if (columns_left_ > first) PrefetchToL2(at_ + offsets_[i] + first * 2);
-    }
-  }
-
   __device__ __forceinline__ void NextChunk() {
     at_ += kStepChunk * 2;
     columns_left_ -= kStepChunk;
@@ -85,20 +75,18 @@ class WeightReader {
   int columns_left_;
 };
 
-// Copies a warp's rows of chunks of x to shared memory: row `first`, and every `step`-th from there
-// on. Columns past the last are zero; rows past the last are left as they are, and come to nothing.
-template <int step>
+// Copies chunks of x to a warp's shared memory. Columns past the last are zero; rows past the last
+// are left as they are, and come to nothing.
 class RowReader {
  public:
-  __device__ __forceinline__ RowReader(const StepProduct& p, int rows, int first, int first_chunk)
+  __device__ __forceinline__ RowReader(const StepProduct& p, int rows, int first_chunk)
       : stride_(p.x.stride),
-        first_(first),
         rows_(rows),
         columns_left_(static_cast<int>(p.in_features) - first_chunk * kStepChunk -
                       static_cast<int>(threadIdx.x & 31) * 8),
         vectorized_(p.x.vectorized) {
     static_assert(kStepChunk == 32 * 8);
-    at_ = p.x.rows + first * stride_ + first_chunk * kStepChunk + (threadIdx.x & 31) * 8;
+    at_ = p.x.rows + first_chunk * kStepChunk + (threadIdx.x & 31) * 8;
   }
 
   // Asks for the next chunk; complete after WaitCopies and a barrier.
@@ -106,143 +94,122 @@ class RowReader {
     const int lane = threadIdx.x & 31;
     const bool present = columns_left_ > 0;
     const __nv_bfloat16* from = present ? at_ : at_ - lane * 8;
-    uint8_t* to = stage + first_ * kStepRowBytes + lane * 16;
+    uint8_t* to = stage + lane * 16;
     at_ += kStepChunk;
     columns_left_ -= kStepChunk;
     if (!vectorized_) return CopyElements(to, from, present);
-#pragma unroll(step == 1 ? 1 : 4)
-    for (int row = first_; row < rows_; row += step) {
+#pragma unroll 1
+    for (int row = 0; row < rows_; ++row) {
       CopyAsync16(SharedAddress(to), from, present);
-      from += step * stride_;
-      to += step * kStepRowBytes;
+      from += stride_;
+      to += kStepRowBytes;
     }
   }
 
  private:
   __device__ __noinline__ void CopyElements(uint8_t* to, const __nv_bfloat16* from,
                                             bool present) const {
-    for (int row = first_; row < rows_; row += step) {
+    for (int row = 0; row < rows_; ++row) {
 #pragma unroll 1
       for (int e = 0; e < 8; ++e) {
         reinterpret_cast<__nv_bfloat16*>(to)[e] = present ? from[e] : __nv_bfloat16();
       }
-      from += step * stride_;
-      to += step * kStepRowBytes;
+      from += stride_;
+      to += kStepRowBytes;
     }
   }
 
   const __nv_bfloat16* at_;
   const int64_t stride_;
-  const int first_, rows_;
+  const int rows_;
   int columns_left_;
   const bool vectorized_;
 };
 
-// sums[i] += x w^T of step `s`: 16 rows of x, 8 features each. The columns of a product are dealt
-// to lanes eight neighbours at a time, the same way for both operands: `low` has a lane's first
-// four of them, of its row and of the row 8 further in turn, `high` the others.
+// sums[i] += x w^T of step `s`: up to 8 rows of x (the tile's other 8 are zero), 8 features each.
+// The columns of a product are dealt to lanes eight neighbours at a time, the same way for both
+// operands: x's first two registers have a lane's first four of them, the others the rest.
 template <int tiles>
-__device__ __forceinline__ void MultiplyStep(const uint32_t (&low)[4], const uint32_t (&high)[4],
-                                             const HalfWeights<tiles>& w, int s,
+__device__ __forceinline__ void MultiplyStep(const uint4& x, const HalfWeights<tiles>& w, int s,
                                              float (&sums)[tiles][4]) {
 #pragma unroll
-  for (int i = 0; i < tiles; ++i) MmaBf16(sums[i], low, w.x[s][i].x, w.x[s][i].y);
+  for (int i = 0; i < tiles; ++i) MmaBf16(sums[i], {x.x, 0, x.y, 0}, w.x[s][i].x, w.x[s][i].y);
 #pragma unroll
-  for (int i = 0; i < tiles; ++i) MmaBf16(sums[i], high, w.x[s][i].z, w.x[s][i].w);
+  for (int i = 0; i < tiles; ++i) MmaBf16(sums[i], {x.z, 0, x.w, 0}, w.x[s][i].z, w.x[s][i].w);
 }
 
-// A lane's four elements of 16 rows of x and 8 features: two neighbouring features of a row, and of
-// the row 8 further.
+// A lane's two neighbouring features of a row of a tile of 8 rows and 8 features.
 class OutputLane {
  public:
-  __device__ __forceinline__ OutputLane(const StepProduct& p, int rows, int tile_feature,
-                                        int tile_row)
-      : p_(p) {
+  __device__ __forceinline__ OutputLane(const StepProduct& p, int rows, int tile_feature) : p_(p) {
     feature_ = tile_feature + static_cast<int>(threadIdx.x & 3) * 2;
-    const int row = tile_row + (static_cast<int>(threadIdx.x & 31) >> 2);
+    const int row = static_cast<int>(threadIdx.x & 31) >> 2;
     at_ = row * p.y_stride + feature_;
     const int features = static_cast<int>(p.out_features);
     present_[0] = feature_ < features && row < rows;
     present_[1] = feature_ + 1 < features && row < rows;
-    present_[2] = feature_ < features && row + 8 < rows;
-    present_[3] = feature_ + 1 < features && row + 8 < rows;
   }
 
   // What sums are added to: the bias, y itself.
-  __device__ __forceinline__ void LoadStart(float (&start)[4]) const {
+  __device__ __forceinline__ void LoadStart(float (&start)[2]) const {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      start[i] = p_.bias != nullptr && present_[i] ? p_.bias[feature_ + (i & 1)] : 0.0f;
-    }
-    if (!p_.accumulate) return;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (!present_[i]) continue;
-      start[i] += p_.y_is_f32 ? static_cast<const float*>(p_.y)[At(i)]
-                              : __bfloat162float(static_cast<const __nv_bfloat16*>(p_.y)[At(i)]);
+    for (int i = 0; i < 2; ++i) {
+      start[i] = p_.bias != nullptr && present_[i] ? p_.bias[feature_ + i] : 0.0f;
+      if (!p_.accumulate || !present_[i]) continue;
+      start[i] += p_.y_is_f32 ? static_cast<const float*>(p_.y)[at_ + i]
+                              : __bfloat162float(static_cast<const __nv_bfloat16*>(p_.y)[at_ + i]);
     }
   }
 
-  __device__ __forceinline__ void Store(const float (&x)[4]) const {
+  __device__ __forceinline__ void Store(const float (&x)[2]) const {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 2; ++i) {
       if (!present_[i]) continue;
       if (p_.y_is_f32) {
-        static_cast<float*>(p_.y)[At(i)] = x[i];
+        static_cast<float*>(p_.y)[at_ + i] = x[i];
       } else {
-        static_cast<__nv_bfloat16*>(p_.y)[At(i)] = __float2bfloat16(x[i]);
+        static_cast<__nv_bfloat16*>(p_.y)[at_ + i] = __float2bfloat16(x[i]);
       }
     }
   }
 
  private:
-  __device__ __forceinline__ int64_t At(int i) const {
-    return at_ + (i & 1) + (i >= 2 ? 8 * p_.y_stride : 0);
-  }
-
   const StepProduct& p_;
   int feature_;
   int64_t at_;
-  bool present_[4];
+  bool present_[2];
 };
 
-// The parts' sums of `items` tiles, [part, item, lane], the items' shares `parts` apart in order:
-// added one part after the other, and written. Item i has features from
-// `first_feature` + i / row_tiles * 8 on, and tile i % row_tiles of the rows.
-template <int row_tiles, int warps>
+// The parts' sums of `tiles` tiles of features, [part][tile][lane]: added one part after the other,
+// and written.
+template <int warps>
 __device__ __forceinline__ void AddParts(const StepProduct& p, int rows, int first_feature,
-                                         int items, int parts, const float (&first_start)[4],
-                                         const float4* sums) {
+                                         int tiles, int parts, const float (&first_start)[2],
+                                         const float2* sums) {
   const int warp = threadIdx.x >> 5;
 #pragma unroll 1
-  for (int item = warp; item < items; item += warps) {
-    const OutputLane lane(p, rows, first_feature + item / row_tiles * kStepTileFeatures,
-                          item % row_tiles * kStepTileRows);
-    float start[4], total[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) start[i] = first_start[i];
-    if (item != warp) lane.LoadStart(start);
-    const float4* at = sums + item * 32 + (threadIdx.x & 31);
+  for (int tile = warp; tile < tiles; tile += warps) {
+    const OutputLane lane(p, rows, first_feature + tile * kStepTileFeatures);
+    float start[2] = {first_start[0], first_start[1]}, total[2] = {0.0f, 0.0f};
+    if (tile != warp) lane.LoadStart(start);
+    const float2* at = sums + tile * 32 + (threadIdx.x & 31);
 #pragma unroll 2
-    for (int part = 0; part < parts; ++part, at += items * 32) {
-      const float4 x = *at;
-      total[0] += x.x, total[1] += x.y, total[2] += x.z, total[3] += x.w;
+    for (int part = 0; part < parts; ++part, at += tiles * 32) {
+      const float2 x = *at;
+      total[0] += x.x, total[1] += x.y;
     }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) total[i] += start[i];
+    total[0] += start[0];
+    total[1] += start[1];
     lane.Store(total);
   }
 }
 
-// What AddParts adds its first item's sums to: asked for while the sums are still on their way.
-template <int row_tiles>
+// What AddParts adds its first tile's sums to: asked for while the sums are still on their way.
 __device__ __forceinline__ void LoadFirstStart(const StepProduct& p, int rows, int first_feature,
-                                               int items, float (&start)[4]) {
-  const int item = threadIdx.x >> 5;
-  if (item >= items) return;
-  OutputLane(p, rows, first_feature + item / row_tiles * kStepTileFeatures,
-             item % row_tiles * kStepTileRows)
-      .LoadStart(start);
+                                               int tiles, float (&start)[2]) {
+  const int tile = threadIdx.x >> 5;
+  if (tile >= tiles) return;
+  OutputLane(p, rows, first_feature + tile * kStepTileFeatures).LoadStart(start);
 }
 
 // The product that a CTA works for, and the CTA's number in it.
@@ -258,4 +225,4 @@ __device__ __forceinline__ const PlannedProduct& ProductOfCta(const StepKernelPa
 
 }  // namespace deltafill::kernels::cuda
 
-#endif  // DELTAFILL_KERNELS_CUDA_STEP_PRODUCT_CUH_
+#endif  // DELTAFILL_KERNELS_CUDA_STEP_PRODUCT_PORTABLE_CUH_
