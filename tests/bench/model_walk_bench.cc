@@ -3,7 +3,9 @@
 //
 //   model_walk_bench prefill TOKENS RANGE [LAYERS HIDDEN HEADS]   tokens/s, MFU, time by operator
 //   model_walk_bench decode STEPS BATCH [LAYERS HIDDEN HEADS]     steps/s, bytes/s
+//   model_walk_bench decode-operators STEPS BATCH [...]           ... and time by operator
 //   model_walk_bench products                                     rates of products by shape
+//   model_walk_bench steps ROWS...                                decoding's products by shape
 //
 // MFU counts matrix products only, against an 8,192-cubed product measured in the same run: just
 // before, for a tenth of a second on a card that has rested, and for two seconds right after, as
@@ -12,6 +14,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <set>
+#include <string>
 
 #include "tests/bench/observed_operators.h"
 #include "tests/gpu/layer_walk.h"
@@ -112,6 +116,61 @@ void BenchProducts() {
   std::printf("numerics %s\n", opened.backend->numerics().c_str());
 }
 
+// Products of decoding, recorded: so many weights of a shape one after the other that none is still
+// in the card's cache when its turn comes again.
+void BenchStepShape(Opened* opened, int64_t out, int64_t in,
+                    const std::vector<int64_t>& row_counts) {
+  constexpr int64_t kBytes = int64_t{400} << 20;
+  const int64_t count = std::clamp<int64_t>(kBytes / (out * in * 2), 3, 100);
+  Random random(4);
+  const std::vector<uint16_t> bits = ToBf16Bits(Bf16Normal(&random, out * in, 0.02));
+  std::vector<std::unique_ptr<kernels::Weight>> weights(static_cast<size_t>(count));
+  for (auto& weight : weights) {
+    Must(opened->backend->NewWeight(bits.data(), DType::kBF16, out, in, &weight));
+  }
+  for (const int64_t rows : row_counts) {
+    const std::vector<uint16_t> values = ToBf16Bits(Bf16Normal(&random, rows * in));
+    const BackendBuffer x(opened->backend.get(), values.size() * 2);
+    const BackendBuffer y(opened->backend.get(), static_cast<size_t>(rows * out) * 2);
+    Must(opened->lane->CopyFromHost(x.as<void>(), values.data(), x.bytes()));
+    const auto issue = [&] {
+      for (const auto& weight : weights) {
+        Must(opened->lane->MatMul({.x = {x.as<void>(), DType::kBF16, in},
+                                   .weight = weight.get(),
+                                   .y = {y.as<void>(), DType::kBF16, out},
+                                   .rows = rows,
+                                   .step = true}));
+      }
+    };
+    issue();
+    Must(opened->lane->Synchronize());
+    std::unique_ptr<kernels::Recording> recording;
+    Must(opened->lane->BeginRecording());
+    issue();
+    Must(opened->lane->EndRecording(&recording));
+    const auto run = [&](int replays) {
+      for (int i = 0; i < replays; ++i) Must(opened->lane->Replay(*recording, {}));
+      Must(opened->lane->Synchronize());
+    };
+    run(5);
+    constexpr int kReplays = 50;
+    const double start = SecondsNow();
+    run(kReplays);
+    const double seconds = (SecondsNow() - start) / (kReplays * static_cast<double>(count));
+    std::printf("| %ld, %ld | %ld | %.2f | %.2f |\n", out, in, rows, seconds * 1e6,
+                2e-12 * static_cast<double>(out * in) / seconds);
+    std::fflush(stdout);
+  }
+}
+
+void BenchSteps(const std::vector<int64_t>& row_counts) {
+  Opened opened;
+  std::printf("| out, in | rows | us | weight TB/s |\n|---|---|---|---|\n");
+  const int64_t shapes[][2] = {{6416, 2048},  {2048, 2048}, {2048, 128},
+                               {11264, 2048}, {2048, 5632}, {32000, 2048}};
+  for (const auto& [out, in] : shapes) BenchStepShape(&opened, out, in, row_counts);
+}
+
 std::vector<uint32_t> RandomTokens(int64_t count, int64_t vocabulary) {
   Random random(9);
   std::vector<uint32_t> tokens;
@@ -175,72 +234,134 @@ void BenchPrefill(const WalkShape& shape, int64_t token_count, int64_t range) {
   std::printf("numerics %s\n", opened.backend->numerics().c_str());
 }
 
-void BenchDecode(const WalkShape& shape, int64_t steps, int64_t batch) {
-  Opened opened;
-  const LayerWalk walk(opened.backend.get(), shape, 1);
-  WalkLane lane(&walk, batch);
-  std::vector<BackendBuffer> states;
-  std::vector<float*> pointers;
-  for (int64_t i = 0; i < batch; ++i) {
-    states.emplace_back(opened.backend.get(), static_cast<size_t>(shape.StateFloats()) * 4);
-    Must(opened.lane->FillZero(states.back().as<void>(), states.back().bytes()));
-    pointers.push_back(states.back().as<float>());
+// Leaves out the calls of one name: what a run gets faster by is what they cost in it.
+class OmittedCalls final : public OperatorObserver {
+ public:
+  explicit OmittedCalls(std::string omitted) : omitted_(std::move(omitted)) {}
+  const std::set<std::string>& names() const { return names_; }
+
+  kernels::Status Before(kernels::Operators&, const std::string&) override { return {}; }
+  kernels::Status After(kernels::Operators&, const std::string&) override { return {}; }
+  bool Omits(const std::string& name) override {
+    names_.insert(name);
+    return name == omitted_;
   }
-  Must(opened.lane->Synchronize());
-  const BackendBuffer logits(opened.backend.get(),
-                             static_cast<size_t>(batch * shape.vocabulary) * 4);
-  const std::vector<uint32_t> tokens = RandomTokens(batch, shape.vocabulary);
-  const auto issue = [&] {
-    lane.Decode(tokens, pointers);
-    lane.Logits(batch, true, logits.as<float>());
-  };
-  issue();
-  Must(lane.operators().Synchronize());
-  std::unique_ptr<kernels::Recording> recording;
-  Must(lane.operators().BeginRecording());
-  issue();
-  Must(lane.operators().EndRecording(&recording));
-  const double bytes = shape.WeightBytes() +
-                       8.0 * static_cast<double>(shape.StateFloats()) * static_cast<double>(batch);
-  for (const bool replays : {false, true}) {
+
+ private:
+  const std::string omitted_;
+  std::set<std::string> names_;
+};
+
+// A lane that decodes one token of each of `batch` sequences, from empty states.
+class DecodeBench {
+ public:
+  DecodeBench(Opened* opened, const WalkShape& shape, int64_t batch)
+      : walk_(opened->backend.get(), shape, 1),
+        lane_(&walk_, batch),
+        logits_(opened->backend.get(), static_cast<size_t>(batch * shape.vocabulary) * 4),
+        tokens_(RandomTokens(batch, shape.vocabulary)) {
+    for (int64_t i = 0; i < batch; ++i) {
+      states_.emplace_back(opened->backend.get(), static_cast<size_t>(shape.StateFloats()) * 4);
+      Must(opened->lane->FillZero(states_.back().as<void>(), states_.back().bytes()));
+      pointers_.push_back(states_.back().as<float>());
+    }
+    Must(opened->lane->Synchronize());
+  }
+
+  // Seconds a step takes; names of the calls beside the omitted one, if asked for.
+  double Issued(int64_t steps) {
+    return Time(steps, [&] { Issue(); });
+  }
+  double Replayed(int64_t steps, const std::string& omitted = "",
+                  std::set<std::string>* names = nullptr) {
+    OmittedCalls calls(omitted);
+    ObservedOperators observed(&lane_.operators(), &calls);
+    lane_.Redirect(&observed);
+    Issue();
+    Must(lane_.operators().Synchronize());
+    std::unique_ptr<kernels::Recording> recording;
+    Must(lane_.operators().BeginRecording());
+    Issue();
+    Must(lane_.operators().EndRecording(&recording));
+    lane_.Redirect(nullptr);
+    if (names != nullptr) *names = calls.names();
+    return Time(steps, [&] { Must(lane_.operators().Replay(*recording, tokens_)); });
+  }
+
+ private:
+  void Issue() {
+    lane_.Decode(tokens_, pointers_);
+    lane_.Logits(static_cast<int64_t>(tokens_.size()), true, logits_.as<float>());
+  }
+  template <typename Step>
+  double Time(int64_t steps, Step step) {
     const auto run = [&](int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
-        if (replays) {
-          Must(lane.operators().Replay(*recording, tokens));
-        } else {
-          issue();
-        }
-        Must(lane.operators().Synchronize());
+        step();
+        Must(lane_.operators().Synchronize());
       }
     };
     run(5);
     const double start = SecondsNow();
     run(steps);
-    const double step = (SecondsNow() - start) / static_cast<double>(steps);
+    return (SecondsNow() - start) / static_cast<double>(steps);
+  }
+
+  const LayerWalk walk_;
+  WalkLane lane_;
+  const BackendBuffer logits_;
+  const std::vector<uint32_t> tokens_;
+  std::vector<BackendBuffer> states_;
+  std::vector<float*> pointers_;
+};
+
+void BenchDecode(const WalkShape& shape, int64_t steps, int64_t batch, bool by_operator) {
+  Opened opened;
+  DecodeBench bench(&opened, shape, batch);
+  const double bytes = shape.WeightBytes() +
+                       8.0 * static_cast<double>(shape.StateFloats()) * static_cast<double>(batch);
+  const auto report = [&](const char* how, double step) {
     std::printf(
         "decode, batch %ld%s: %.3f ms a step, %.0f tokens/s, %.2f TB/s of weights and "
         "states\n",
-        batch, replays ? ", replayed" : "", step * 1e3, static_cast<double>(batch) / step,
-        bytes / step * 1e-12);
+        batch, how, step * 1e3, static_cast<double>(batch) / step, bytes / step * 1e-12);
+  };
+  report("", bench.Issued(steps));
+  std::set<std::string> names;
+  const double whole = bench.Replayed(steps, "", &names);
+  report(", replayed", whole);
+  if (!by_operator) return;
+  std::printf("| operator, batch %ld | us a step more with it |\n|---|---|\n", batch);
+  for (const std::string& name : names) {
+    if (name == "embedding") continue;  // a replay's tokens need it
+    std::printf("| %s | %.1f |\n", name.c_str(), (whole - bench.Replayed(steps, name)) * 1e6);
   }
 }
 
 int Main(int argc, char** argv) {
   WalkShape shape = {
       .layers = 24, .heads = 16, .hidden = 2048, .intermediate = 5632, .vocabulary = 32000};
-  if (argc > 4) shape.layers = std::atoi(argv[4]);
-  if (argc > 5) shape.hidden = std::atol(argv[5]);
-  if (argc > 6) shape.heads = std::atoi(argv[6]);
+  const bool walks = argc > 1 && std::strcmp(argv[1], "steps") != 0;
+  if (walks && argc > 4) shape.layers = std::atoi(argv[4]);
+  if (walks && argc > 5) shape.hidden = std::atol(argv[5]);
+  if (walks && argc > 6) shape.heads = std::atoi(argv[6]);
   if (argc == 2 && std::strcmp(argv[1], "products") == 0) {
     BenchProducts();
+  } else if (argc >= 3 && std::strcmp(argv[1], "steps") == 0) {
+    std::vector<int64_t> rows;
+    for (int i = 2; i < argc; ++i) rows.push_back(std::atol(argv[i]));
+    BenchSteps(rows);
   } else if (argc >= 4 && std::strcmp(argv[1], "prefill") == 0) {
     BenchPrefill(shape, std::atol(argv[2]), std::atol(argv[3]));
   } else if (argc >= 4 && std::strcmp(argv[1], "decode") == 0) {
-    BenchDecode(shape, std::atol(argv[2]), std::atol(argv[3]));
+    BenchDecode(shape, std::atol(argv[2]), std::atol(argv[3]), false);
+  } else if (argc >= 4 && std::strcmp(argv[1], "decode-operators") == 0) {
+    BenchDecode(shape, std::atol(argv[2]), std::atol(argv[3]), true);
   } else {
-    std::fprintf(stderr,
-                 "usage: model_walk_bench prefill TOKENS RANGE | decode STEPS BATCH | "
-                 "products\n");
+    std::fprintf(
+        stderr,
+        "usage: model_walk_bench prefill TOKENS RANGE | decode|decode-operators STEPS BATCH | "
+        "products | steps ROWS...\n");
     return 2;
   }
   return 0;
