@@ -3,16 +3,13 @@
 #include "kernels/cuda/dense_consumer.cuh"
 #include "kernels/cuda/dense_producer.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/warpgroup_roles.cuh"
 
 namespace deltafill::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 384;
-constexpr int kMultiplyRegisters = 240, kCopyRegisters = 24;
-static_assert(2 * kMultiplyRegisters + kCopyRegisters <= 504);  // 3 x 168, as launched
-
 template <DenseKind kind>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kRolesThreads, 1)
     DenseHopperKernel(const __grid_constant__ DenseHopperParams p) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   DenseShared& s = *reinterpret_cast<DenseShared*>(shared_bytes);
@@ -22,19 +19,17 @@ __global__ void __launch_bounds__(kThreads, 1)
     FenceAsync();
   }
   ClusterSync();
-  const int warpgroup = WarpgroupIndex();
   const int rank = ClusterRank();
   const int first = static_cast<int>(blockIdx.x) / kDenseCluster;
   const int step = static_cast<int>(gridDim.x) / kDenseCluster;
   const int tiles = p.feature_groups * p.token_tiles;
-  if (warpgroup == 2) {
-    ShrinkRegisters<kCopyRegisters>();
-    if (threadIdx.x == 256) DenseProducer<kind>{p, s, rank, {}}.Run(first, step, tiles);
-  } else {
-    GrowRegisters<kMultiplyRegisters>();
-    const int warp = (threadIdx.x >> 5) & 3, lane = threadIdx.x & 31;
-    DenseConsumer<kind>{p, s, rank, warpgroup, warp, lane, {s, lane, {}}}.Run(first, step, tiles);
-  }
+  RunRoles<240, 24>(
+      [&] {
+        DenseProducer<kind>{p, s, rank, {}}.Run(first, step, tiles);
+      },
+      [&](int group, int warp, int lane) {
+        DenseConsumer<kind>{p, s, rank, group, warp, lane, {s, lane, {}}}.Run(first, step, tiles);
+      });
   ClusterSync();  // a CTA stays until no other writes to its shared memory
 }
 
@@ -42,8 +37,8 @@ template <DenseKind kind>
 cudaError_t Launch(const DenseHopperParams& params, int clusters, cudaStream_t stream) {
   const auto ctas = static_cast<unsigned>(clusters * kDenseCluster);
   return LaunchClusters(DenseHopperKernel<kind>,
-                        {dim3(ctas), dim3(kThreads), sizeof(DenseShared), kDenseCluster}, stream,
-                        params);
+                        {dim3(ctas), dim3(kRolesThreads), sizeof(DenseShared), kDenseCluster},
+                        stream, params);
 }
 
 }  // namespace

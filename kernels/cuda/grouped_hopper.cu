@@ -3,16 +3,13 @@
 #include "kernels/cuda/grouped_consumer.cuh"
 #include "kernels/cuda/grouped_producer.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/warpgroup_roles.cuh"
 
 namespace deltafill::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 384;
-constexpr int kMultiplyRegisters = 232, kCopyRegisters = 40;
-static_assert(2 * kMultiplyRegisters + kCopyRegisters <= 504);  // 3 x 168, as launched
-
 template <bool swiglu, int cluster>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kRolesThreads, 1)
     GroupedHopperKernel(const __grid_constant__ GroupedHopperParams p) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   GroupedShared& s = *reinterpret_cast<GroupedShared*>(shared_bytes);
@@ -27,16 +24,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     ClusterSync();
   }
-  const int warpgroup = WarpgroupIndex();
-  if (warpgroup == 2) {
-    ShrinkRegisters<kCopyRegisters>();
-    const uint32_t rank = cluster == 1 ? 0 : static_cast<uint32_t>(ClusterRank());
-    if (threadIdx.x == 256) GroupedProducer<swiglu, cluster>{p, s, rank, {}, 0}.Run();
-  } else {
-    GrowRegisters<kMultiplyRegisters>();
-    const int warp = (threadIdx.x >> 5) & 3, lane = threadIdx.x & 31;
-    GroupedConsumer<swiglu, cluster>{p, s, warpgroup, warp, lane, {s, lane, {}}}.Run();
-  }
+  RunRoles<232, 40>(
+      [&] {
+        const uint32_t rank = cluster == 1 ? 0 : static_cast<uint32_t>(ClusterRank());
+        GroupedProducer<swiglu, cluster>{p, s, rank, {}, 0}.Run();
+      },
+      [&](int group, int warp, int lane) {
+        GroupedConsumer<swiglu, cluster>{p, s, group, warp, lane, {s, lane, {}}}.Run();
+      });
   // A CTA stays until no other writes to its shared memory.
   if constexpr (cluster > 1) ClusterSync();
 }
@@ -45,8 +40,8 @@ template <bool swiglu, int cluster>
 cudaError_t Launch(const GroupedHopperParams& params, int ctas, cudaStream_t stream) {
   return LaunchClusters(
       GroupedHopperKernel<swiglu, cluster>,
-      {dim3(static_cast<unsigned>(ctas)), dim3(kThreads), sizeof(GroupedShared), cluster}, stream,
-      params);
+      {dim3(static_cast<unsigned>(ctas)), dim3(kRolesThreads), sizeof(GroupedShared), cluster},
+      stream, params);
 }
 
 }  // namespace

@@ -1,14 +1,11 @@
 #include "kernels/cuda/latent_hopper.h"
 
 #include "kernels/cuda/latent_hopper_shared.cuh"
+#include "kernels/cuda/warpgroup_roles.cuh"
 #include "kernels/cuda/wgmma_rows.cuh"
 
 namespace deltafill::kernels::cuda {
 namespace {
-
-constexpr int kThreads = 384;
-constexpr int kAttendRegisters = 240, kCopyRegisters = 24;
-static_assert(2 * kAttendRegisters + kCopyRegisters <= 504);  // 3 x 168, as launched
 
 constexpr int kRows = 64;  // of a warpgroup
 static_assert(kBlockTokens == kRows);
@@ -232,7 +229,7 @@ __device__ __forceinline__ int TilesOf(const LatentChunkParams& c, int64_t first
   return static_cast<int>((last - c.chunk_begin) / kLatentHopperRows) + 1;
 }
 
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kRolesThreads, 1)
     AttendHopperKernel(const __grid_constant__ LatentHopperParams p) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   AttendHopperShared& s = *reinterpret_cast<AttendHopperShared*>(shared_bytes);
@@ -244,21 +241,13 @@ __global__ void __launch_bounds__(kThreads, 1)
       p.chunk.first_panel * kRows / kLatentHopperRows + (gridDim.x - 1 - blockIdx.x);
   const int64_t first_row = panel * kLatentHopperRows;
   const int tiles = max(TilesOf(p.chunk, first_row), TilesOf(p.chunk, first_row + kRows));
-  const int warpgroup = WarpgroupIndex();
-  if (warpgroup == 2) {
-    ShrinkRegisters<kCopyRegisters>();
-    if (threadIdx.x == 256) FillAttendTiles(p, s, static_cast<int>(first_row), head, tiles);
-  } else {
-    GrowRegisters<kAttendRegisters>();
-    const int warp = (threadIdx.x >> 5) & 3, lane = threadIdx.x & 31;
-    const int64_t own_row = first_row + warpgroup * kRows;
-    AttendWarpgroup{p,         s,
-                    warpgroup, warp,
-                    lane,      head,
-                    own_row,   p.chunk.first_token + own_row,
-                    tiles,     TilesOf(p.chunk, own_row)}
-        .Run();
-  }
+  RunRoles<240, 24>(
+      [&] { FillAttendTiles(p, s, static_cast<int>(first_row), head, tiles); },
+      [&](int group, int warp, int lane) {
+        const int64_t own_row = first_row + group * kRows, block = p.chunk.first_token + own_row;
+        const int own_tiles = TilesOf(p.chunk, own_row);
+        AttendWarpgroup{p, s, group, warp, lane, head, own_row, block, tiles, own_tiles}.Run();
+      });
 }
 
 }  // namespace
@@ -271,7 +260,7 @@ cudaError_t LaunchLatentHopperKernel(const LatentHopperParams& params, cudaStrea
   const int64_t first = c.first_panel * kRows / kLatentHopperRows;
   const int64_t panels = LatentHopperPaddedRows(c.rows) / kLatentHopperRows - first;
   const dim3 grid(static_cast<unsigned>(panels), static_cast<unsigned>(c.shape.heads));
-  AttendHopperKernel<<<grid, kThreads, sizeof(AttendHopperShared), stream>>>(params);
+  AttendHopperKernel<<<grid, kRolesThreads, sizeof(AttendHopperShared), stream>>>(params);
   return cudaGetLastError();
 }
 

@@ -93,8 +93,7 @@ struct RingChain {
   // e = V^T.
   __device__ __forceinline__ void LoadValues(int stage) {
     const int i = lane >> 3, row = (i >> 1) * 8 + (lane & 7);
-    const uint32_t at =
-        values + stage * kRingValueTile + row * 128 + (((warp * 2 + (i & 1)) ^ (row & 7)) << 4);
+    const uint32_t at = SwizzledPiece(values + stage * kRingValueTile, row, warp * 2 + (i & 1));
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
       uint32_t v[4];
