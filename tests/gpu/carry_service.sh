@@ -21,7 +21,7 @@ for library in libdeltafill_cuda.so libdeltafill_nccl.so; do
   fi
 done
 cp "$bin/deltafill" "$bin"/libdeltafill_{cuda,nccl}.so "$bin"/gpu_*_test "$stage/bin/"
-for bench in model_walk_bench model_prefill_bench kda_forward_bench kda_rows_bench; do
+for bench in model_walk_bench model_prefill_bench kda_forward_bench kda_rows_bench hybrid_cuda_bench; do
   if [[ -e $bin/$bench ]]; then cp "$bin/$bench" "$stage/bin/"; fi
 done
 cp -L "$(command -v git)" "$stage/bin/git"
