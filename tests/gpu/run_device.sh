@@ -38,17 +38,20 @@ run_tests() {
   check tests 30 cuda_loader_test "$build/bin/cuda_loader_test"
 }
 
+# Racecheck leaves out what multiplies rows by cuBLASLt, whose kernels fail under it (2025.3).
 run_sanitizer() {
+  local forward='*RunTwice*:*AloneAndPacked*:*CheckpointsCutsAndSlices/ring*'
+  tool "memcheck forward" memcheck gpu_forward_bits_test "$forward"
+  tool "memcheck layouts" memcheck gpu_forward_test '*BlockEdges*:*RowLayouts*:*Grouped*:*HeadDims*'
+  tool "synccheck forward" synccheck gpu_forward_bits_test "$forward"
+  tool "racecheck portable" racecheck gpu_forward_bits_test '*RunTwice/portable*'
   tool "memcheck rows" memcheck gpu_backend_rows_test '*'
   tool "memcheck backend" memcheck gpu_backend_test '*Errors*:*Outlive*:*Aligned*'
   tool "memcheck latent" memcheck gpu_latent_test '*Values*'
-  tool "memcheck steps" memcheck gpu_step_products_test '*Alignment*'
-  tool "racecheck steps" racecheck gpu_step_products_test '*Alignment*'
-  tool "racecheck latent" racecheck gpu_latent_test '*Values*'
+  tool "memcheck steps" memcheck gpu_step_products_test '*Alignment*:*Convolved*:*Gated*'
   tool "memcheck mixture" memcheck gpu_mixture_test '*Ties*:*OneExpert*:*Lanes*'
-  tool "racecheck rows" racecheck gpu_backend_rows_test '*Embedding*:*SwiGlu*'
-  tool "racecheck portable" racecheck gpu_forward_bits_test '*RunTwice/portable_bounded'
-  tool "synccheck ring" synccheck gpu_forward_bits_test '*RunTwice/ring*'
+  tool "racecheck rows" racecheck gpu_backend_rows_test '*SwiGlu*:*ConvolutionsOfSingleRows*'
+  tool "racecheck steps" racecheck gpu_step_products_test '*Alignment*'
   # The ring's asynchronous copies against their readers are reported, which is the tool's limit
   # (kernels/NOTES.md): no failure, but to be read.
   tool "racecheck ring" racecheck gpu_forward_bits_test '*RunTwice/ring_bounded' 0
