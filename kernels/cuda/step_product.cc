@@ -18,10 +18,10 @@ StepProduct RowsFrom(StepProduct product, int64_t first) {
   return product;
 }
 
-Status MapRows(const StepProduct& product, int rows, TensorMap* out) {
+Status MapRows(const StepProduct& product, int rows, int cta_rows, TensorMap* out) {
   if (!product.x.vectorized) return {};
   return MakeRowsMap({product.x.rows, rows, product.in_features, product.x.stride,
-                      static_cast<uint32_t>(StepRowsMultiplied(rows))},
+                      static_cast<uint32_t>(cta_rows)},
                      out);
 }
 
@@ -29,9 +29,13 @@ Status RunHopper(std::span<const StepProduct> products, int64_t first_row, int r
                  cudaStream_t stream) {
   StepHopperParams params;
   params.rows = rows;
+  StepHopperPlan plans[kStepProductsMax];
+  std::transform(products.begin(), products.end(), plans, [](const StepProduct& product) {
+    return PlanStepHopper(product.out_features, product.in_features, product.swiglu);
+  });
+  params.cta_rows = StepCtaRows(rows, {plans, products.size()});
   for (const StepProduct& product : products) {
-    const StepHopperPlan plan =
-        PlanStepHopper(product.out_features, product.in_features, product.swiglu);
+    const StepHopperPlan& plan = plans[params.count];
     StepHopperProduct& planned = params.products[params.count++];
     planned.product = RowsFrom(product, first_row);
     planned.blocks = plan.blocks;
@@ -40,7 +44,7 @@ Status RunHopper(std::span<const StepProduct> products, int64_t first_row, int r
     params.cluster = std::max(params.cluster, 1 << plan.parts_log2);
     planned.weight = *product.w_boxes;
     if (product.convolution != nullptr) params.convolution = *product.convolution;
-    if (Status s = MapRows(planned.product, rows, &planned.x); !s.ok()) return s;
+    if (Status s = MapRows(planned.product, rows, params.cta_rows, &planned.x); !s.ok()) return s;
   }
   for (int i = 0; i < params.count; ++i) {
     const int ctas = params.products[i].first_cta;

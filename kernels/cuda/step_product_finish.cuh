@@ -112,9 +112,11 @@ template <int rows>
 class SumOwner {
  public:
   __device__ __forceinline__ SumOwner(const StepProduct& p, const StepConvolution& convolution,
-                                      int x_rows, int tile_feature, int part, int parts_log2)
+                                      int first_row, int x_rows, int tile_feature, int part,
+                                      int parts_log2)
       : p_(p),
         convolution_(convolution),
+        first_row_(first_row),
         row_log2_(kSumGroupsLog2 - parts_log2 + (p.swiglu ? 0 : 1)),
         vectors_(x_rows << row_log2_),
         first_feature_(tile_feature + (part << row_log2_) * 8) {
@@ -127,7 +129,7 @@ class SumOwner {
     if (p_.convolution == nullptr) return;
 #pragma unroll 1
     for (int vector = threadIdx.x; vector < vectors_; vector += 128) {
-      const float* const tail = convolution_.tails_in[vector >> row_log2_];
+      const float* const tail = convolution_.tails_in[RowOf(vector)];
       if (tail == nullptr || !IsConvolved(FeatureOf(vector))) continue;
       PrefetchToL2(tail + FeatureOf(vector) * kConvTailRows);
     }
@@ -138,7 +140,7 @@ class SumOwner {
     const int vector = threadIdx.x, feature = FeatureOf(vector);
     if (vector >= vectors_ || feature >= p_.y_features()) return;
     if (IsConvolved(feature)) {
-      const float* const tail = convolution_.tails_in[vector >> row_log2_];
+      const float* const tail = convolution_.tails_in[RowOf(vector)];
       if (tail != nullptr) PrefetchToL1(tail + feature * kConvTailRows);
       PrefetchToL1(convolution_.weight + feature * kConvKernelSize);
     } else if (p_.accumulate) {
@@ -155,7 +157,7 @@ class SumOwner {
       float x[8];
       if (IsConvolved(feature)) {
         ReadEight(at, x);
-        Convolve(vector >> row_log2_, feature, x);
+        Convolve(RowOf(vector), feature, x);
       } else if (p_.swiglu) {
         float ups[8];
         ReadEight(at, x);
@@ -191,8 +193,11 @@ class SumOwner {
   __device__ __forceinline__ int FeatureOf(int vector) const {
     return first_feature_ + (vector & ((1 << row_log2_) - 1)) * 8;
   }
+  __device__ __forceinline__ int RowOf(int vector) const {
+    return first_row_ + (vector >> row_log2_);
+  }
   __device__ __forceinline__ int64_t PlaceOf(int vector) const {
-    return (vector >> row_log2_) * p_.y_stride + FeatureOf(vector);
+    return RowOf(vector) * p_.y_stride + FeatureOf(vector);
   }
   __device__ __forceinline__ const float* StagedAt(const float* staged, int vector) const {
     const int piece = vector & ((1 << row_log2_) - 1), row = vector >> row_log2_;
@@ -261,7 +266,7 @@ class SumOwner {
 
   const StepProduct& p_;
   const StepConvolution& convolution_;
-  const int row_log2_;  // of a row's vectors
+  const int first_row_, row_log2_;  // of a row's vectors
   const int vectors_, first_feature_;
   bool vectorized_;
 };

@@ -104,12 +104,13 @@ __global__ void __launch_bounds__(kThreads, StepShared<rows>::kCtas)
   if (StepShared<rows>::kSumsApart && clustered) ArriveAtClusterRelaxed();
   const StepShare share = ShareOfCta(params);
   const StepProduct& p = share.planned.product;
+  const int first_row = blockIdx.y * rows, own_rows = min(params.rows - first_row, rows);
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) >> 5, 0);
   const int lane = threadIdx.x & 31;
   __syncthreads();
   if (warp >= kConsumers / 32) {
     if (warp > kConsumers / 32) {
-      CopyRows<rows>(share.planned, s, params.rows, share.first_block, share.blocks, lane);
+      CopyRows<rows>(share.planned, s, first_row, own_rows, share.first_block, share.blocks, lane);
     } else if (lane == 0) {
       const int ups = share.first_feature + (p.swiglu ? p.y_features() : kStepBoxFeatures);
       CopyWeights<rows>(&share.planned.weight, s, share.first_feature, ups, share.first_block,
@@ -119,8 +120,8 @@ __global__ void __launch_bounds__(kThreads, StepShared<rows>::kCtas)
     if (!StepShared<rows>::kSumsApart && clustered) ArriveAtClusterRelaxed();
     return;
   }
-  const SumOwner<rows> owner(p, params.convolution, params.rows, share.first_feature, share.part,
-                             share.planned.parts_log2);
+  const SumOwner<rows> owner(p, params.convolution, first_row, own_rows, share.first_feature,
+                             share.part, share.planned.parts_log2);
   owner.PrefetchTails();
   WaitForEarlierKernels();
   owner.Prefetch();
@@ -147,15 +148,14 @@ cudaError_t Launch(const StepHopperParams& params, cudaStream_t stream) {
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
-  return LaunchOverlapped(kernel,
-                          {static_cast<unsigned>(params.ctas), kThreads, kBytes, params.cluster},
-                          stream, params);
+  const dim3 grid(params.ctas, (params.rows + rows - 1) / rows);
+  return LaunchOverlapped(kernel, {grid, kThreads, kBytes, params.cluster}, stream, params);
 }
 
 }  // namespace
 
 cudaError_t LaunchStepHopper(const StepHopperParams& params, cudaStream_t stream) {
-  switch (StepRowsMultiplied(params.rows)) {
+  switch (params.cta_rows) {
     case 8:
       return Launch<8>(params, stream);
     case 16:

@@ -9,7 +9,7 @@ namespace deltafill::kernels::cuda {
 
 struct StepHopperProduct {
   TensorMap weight;  // [out_features, in_features] in boxes of kStepCtaFeatures
-  TensorMap x;  // [rows, in_features] in boxes of as many rows as are multiplied; if vectorized
+  TensorMap x;       // [rows, in_features] in boxes of cta_rows; if vectorized
   StepProduct product;
   int first_cta = 0;
   int blocks = 0;  // of kStepBlock columns
@@ -20,8 +20,9 @@ struct StepHopperParams {
   StepHopperProduct products[kStepProductsMax];
   int count = 0;
   int rows = 0;
-  int ctas = 0;
-  int cluster = 1;  // the largest number of parts
+  int cta_rows = 0;  // that a CTA multiplies: 8, 16, 32 or 64; more are groups in the grid's y
+  int ctas = 0;      // for each group of rows
+  int cluster = 1;   // the largest number of parts
   StepConvolution convolution;
 };
 static_assert(sizeof(StepHopperParams) <= 4096);

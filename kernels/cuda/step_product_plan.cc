@@ -32,4 +32,15 @@ StepHopperPlan PlanStepHopper(int64_t out_features, int64_t in_features, bool sw
   return plan;
 }
 
+int StepCtaRows(int rows, std::span<const StepHopperPlan> plans) {
+  int cta_rows = StepRowsMultiplied(rows), ctas = 0;
+  for (const StepHopperPlan& plan : plans) {
+    if (plan.blocks > kStepShortBlocks) return cta_rows;
+    ctas += plan.tiles << plan.parts_log2;
+  }
+  const auto groups = [&](int of_rows) { return (rows + of_rows - 1) / of_rows; };
+  while (cta_rows > kStepGroupRows && ctas * groups(cta_rows / 2) <= kStepCtasMost) cta_rows /= 2;
+  return cta_rows;
+}
+
 }  // namespace deltafill::kernels::cuda

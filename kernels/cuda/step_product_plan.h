@@ -5,6 +5,7 @@
 #define DELTAFILL_KERNELS_CUDA_STEP_PRODUCT_PLAN_H_
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/cuda/plan.h"
 
@@ -49,6 +50,15 @@ constexpr int StepRowsMultiplied(int rows) {
   if (rows <= 16) return 16;
   return rows <= 32 ? 32 : 64;
 }
+
+// Short sums, of at most kStepShortBlocks blocks, end soon after they start, and what takes time is
+// that their rows come, meet and go: the rows are shared out too, at least kStepGroupRows a CTA.
+inline constexpr int kStepShortBlocks = 4, kStepGroupRows = 16;
+
+// Rows that a CTA multiplies in a launch of these products of `rows` rows: StepRowsMultiplied, or,
+// where all sums are short (the gates' [2048, 128] and [4096, 128]), so few that the launch still
+// has at most kStepCtasMost CTAs. Shows in no bit.
+int StepCtaRows(int rows, std::span<const StepHopperPlan> plans);
 
 }  // namespace deltafill::kernels::cuda
 

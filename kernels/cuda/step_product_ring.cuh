@@ -96,9 +96,11 @@ __device__ __forceinline__ void CopyWeights(const TensorMap* map, StepShared<row
 }
 
 // Rows that the copy engine does not take, element by element.
-static __device__ __noinline__ void CopyElements(const StepHopperProduct& planned, int x_rows,
-                                                 int first_column, int lane, uint8_t* to) {
-  const DeviceRows& x = planned.product.x;
+static __device__ __noinline__ void CopyElements(const StepHopperProduct& planned, int first_row,
+                                                 int x_rows, int first_column, int lane,
+                                                 uint8_t* to) {
+  DeviceRows x = planned.product.x;
+  x.rows += first_row * x.stride;
   for (int row = 0; row < x_rows; ++row) {
 #pragma unroll 1
     for (int i = lane; i < kStepBlock; i += 32) {
@@ -116,7 +118,8 @@ static __device__ __noinline__ void CopyElements(const StepHopperProduct& planne
 // By a whole warp.
 template <int rows>
 __device__ __forceinline__ void CopyRows(const StepHopperProduct& planned, StepShared<rows>& s,
-                                         int x_rows, int first_block, int blocks, int lane) {
+                                         int first_row, int x_rows, int first_block, int blocks,
+                                         int lane) {
   constexpr int kStages = StepShared<rows>::kRowStages;
   const bool vectorized = planned.product.x.vectorized;
   if (vectorized && lane == 0) PrefetchTensorMap(&planned.x);
@@ -129,11 +132,11 @@ __device__ __forceinline__ void CopyRows(const StepHopperProduct& planned, StepS
     const uint32_t filled = SharedAddress(&s.rows_filled[ring.stage]);
     const int column = (first_block + block) * kStepBlock;
     if (!vectorized) {
-      CopyElements(planned, x_rows, column, lane, s.rows[ring.stage]);
+      CopyElements(planned, first_row, x_rows, column, lane, s.rows[ring.stage]);
       if (lane == 0) BarrierArrive(filled);
     } else if (lane == 0) {
       BarrierExpect(filled, StepShared<rows>::kRowBytes);
-      TensorCopy(SharedAddress(s.rows[ring.stage]), &planned.x, column, 0, filled);
+      TensorCopy(SharedAddress(s.rows[ring.stage]), &planned.x, column, first_row, filled);
     }
     ring.Step();
   }

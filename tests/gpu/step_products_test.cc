@@ -139,6 +139,7 @@ TEST_F(StepProductsTest, RowsNeedNoAlignment) {
       CheckValues({131, 536}, rows, y_dtype, true, false, 3, 0);
       CheckValues({131, 536}, rows, y_dtype, false, true, 0, 1);
       CheckValues({131, 536}, rows, y_dtype, true, true, 5, 3);
+      CheckValues({131, 136}, rows, y_dtype, true, true, 5, 3);
     }
   }
 }
@@ -199,6 +200,7 @@ TEST_F(StepProductsTest, GatedProductsAreProductsAndSwiGlu) {
   };
   for (const Case& c : std::vector<Case>{{{16, 8}, true},
                                          {{272, 264}, true},
+                                         {{272, 136}, true},
                                          {{8192, 1032}, true},
                                          {{11264, 2048}, true},
                                          {{1024, 2048}, false},
@@ -235,10 +237,11 @@ TEST_F(StepProductsTest, GatedProductsAreProductsAndSwiGlu) {
 // Outputs, the other columns and tails, of which some are missing, some kept as they are, and those
 // of 63 rows not aligned.
 TEST_F(StepProductsTest, ConvolvedProductsAreProductsAndConvolution) {
-  constexpr int64_t kOut = 413, kIn = 512, kChannels = 384, kStride = 416;
-  for (const int64_t rows : {1, 8, 9, 33, 63, 64, 70}) {
+  constexpr int64_t kOut = 413, kChannels = 384, kStride = 416;
+  for (const int64_t rows : {1, 8, 9, 33, 63, 64, 70, 40}) {
+    const int64_t in = rows == 40 ? 128 : 512;
     const int64_t tail_stride = kChannels * 3 + (rows == 63 ? 1 : 0);
-    StepOperands operands = Make({kOut, kIn}, rows, DType::kBF16, kStride - kOut);
+    StepOperands operands = Make({kOut, in}, rows, DType::kBF16, kStride - kOut);
     Random random(31);
     const BackendBuffer weight = Upload(random.NormalVector(kChannels * 4, 0.5));
     const std::vector<float> before = random.NormalVector(rows * tail_stride, 1.0);

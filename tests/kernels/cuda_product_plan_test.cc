@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "kernels/cuda/check_operators.h"
 #include "kernels/cuda/plan.h"
@@ -178,6 +180,35 @@ TEST(StepProductPlanTest, HopperPartsAreAFunctionOfTheShape) {
   EXPECT_EQ(PlanStepHopper(11264, 2048, true).parts_log2, 1);
   EXPECT_EQ(PlanStepHopper(2048, 128, false).parts_log2, 0);
   for (int rows = 1; rows <= kStepRowsMax; ++rows) EXPECT_GE(StepRowsMultiplied(rows), rows);
+}
+
+TEST(StepProductPlanTest, RowsOfShortSumsAreSharedOut) {
+  const auto rows_of = [](int rows, const std::vector<std::pair<int64_t, int64_t>>& shapes) {
+    std::vector<StepHopperPlan> plans;
+    for (const auto& [out, in] : shapes) plans.push_back(PlanStepHopper(out, in, false));
+    return StepCtaRows(rows, plans);
+  };
+  // The gates, and what other layers multiply.
+  EXPECT_EQ(rows_of(64, {{2048, 128}, {2048, 128}}), 16);
+  EXPECT_EQ(rows_of(64, {{4096, 128}, {4096, 128}}), 16);
+  EXPECT_EQ(rows_of(64, {{2048, 256}}), 16);
+  EXPECT_EQ(rows_of(64, {{2048, 264}}), 64);
+  EXPECT_EQ(rows_of(64, {{2048, 2048}}), 64);
+  EXPECT_EQ(rows_of(64, {{2048, 128}, {32, 2048}}), 64);
+  EXPECT_EQ(rows_of(64, {{163840, 128}}), 64);
+  for (int rows = 1; rows <= kStepRowsMax; ++rows) {
+    for (const int64_t out : {1, 2048, 8192, 16384, 16896, 17024, 32000}) {
+      const int cta_rows = rows_of(rows, {{out, 128}}), groups = (rows + cta_rows - 1) / cta_rows;
+      EXPECT_LE(cta_rows, StepRowsMultiplied(rows));
+      EXPECT_GE(cta_rows, std::min(StepRowsMultiplied(rows), kStepGroupRows));
+      const auto tiles = (out + kStepCtaFeatures - 1) / kStepCtaFeatures;
+      EXPECT_TRUE(groups == 1 || groups * tiles <= kStepCtasMost) << rows << " " << out;
+      if (cta_rows > kStepGroupRows) {
+        const int halves = (rows + cta_rows / 2 - 1) / (cta_rows / 2);
+        EXPECT_GT(halves * tiles, kStepCtasMost) << rows << " " << out;
+      }
+    }
+  }
 }
 
 // A valid call; each test breaks one field.
