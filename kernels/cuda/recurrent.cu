@@ -10,8 +10,12 @@
 namespace deltafill::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kFewRows = 4, kManyRows = 8;  // rows of V that a warp has
+constexpr int kStepRows = 32;               // of V that a CTA of a step has
+constexpr int kFewRows = 4, kManyRows = 8;  // of them that a warp has
+constexpr int kSummaryWarps = 8;
+
+template <int warp_rows>
+inline constexpr int kStepThreads = kStepRows / warp_rows * 32;
 
 struct RecurrentStepParams {
   BlockInputs in;
@@ -59,14 +63,14 @@ __device__ __forceinline__ Token<K> ReadToken(const SharedToken<K>& shared, int 
   return token;
 }
 
-// A CTA for kWarps times warp_rows rows of V of one head of one sequence. The state is asked for
-// into L2 while the kernel before still runs, and loaded before anything else.
+// A CTA for kStepRows rows of V of one head of one sequence. The state is asked for into L2 while
+// the kernel before still runs, and loaded before anything else.
 template <int K, int warp_rows>
-__global__ void __launch_bounds__(kWarps * 32, 4)
+__global__ void __launch_bounds__(kStepThreads<warp_rows>, 1024 / kStepThreads<warp_rows>)
     StepKernel(const __grid_constant__ RecurrentStepParams p) {
   __shared__ SharedToken<K> shared;
   const int lane = threadIdx.x & 31;
-  const int first = (blockIdx.x * kWarps + (threadIdx.x >> 5)) * warp_rows;
+  const int first = blockIdx.x * kStepRows + (threadIdx.x >> 5) * warp_rows;
   const int head = blockIdx.y;
   const int64_t row = blockIdx.z;
   float* base = p.states ? p.states[row] : p.inline_states[row];
@@ -94,8 +98,8 @@ template <int K, int warp_rows>
 cudaError_t LaunchStepRows(const RecurrentStepParams& p, int value_heads, int64_t batch,
                            cudaStream_t stream) {
   const LaunchShape shape = {
-      dim3(p.value_dim / (kWarps * warp_rows), value_heads, static_cast<unsigned>(batch)),
-      kWarps * 32};
+      dim3(p.value_dim / kStepRows, value_heads, static_cast<unsigned>(batch)),
+      kStepThreads<warp_rows>};
   return LaunchOverlapped(StepKernel<K, warp_rows>, shape, stream, p);
 }
 
@@ -103,8 +107,8 @@ cudaError_t LaunchStepRows(const RecurrentStepParams& p, int value_heads, int64_
 template <int K>
 cudaError_t LaunchStep(const RecurrentStepParams& p, int value_heads, int64_t batch,
                        cudaStream_t stream) {
-  constexpr int64_t kManyStates = 512;  // that the card is full of with larger CTAs too
-  if (p.value_dim % (kWarps * kManyRows) == 0 && batch * value_heads >= kManyStates) {
+  constexpr int64_t kManyStates = 512;  // that the card is full of with half as many warps too
+  if (batch * value_heads >= kManyStates) {
     return LaunchStepRows<K, kManyRows>(p, value_heads, batch, stream);
   }
   return LaunchStepRows<K, kFewRows>(p, value_heads, batch, stream);
@@ -122,9 +126,9 @@ struct SummaryKernelParams {
 // 32 rows a CTA: first those of B (from zero, with v), then those of M, each a unit vector's way
 // through the rows with v = 0.
 template <int K>
-__global__ void __launch_bounds__(kWarps * 32)
+__global__ void __launch_bounds__(kSummaryWarps * 32)
     SummaryKernel(const __grid_constant__ SummaryKernelParams p) {
-  constexpr int kRows = 32 / kWarps;
+  constexpr int kRows = 32 / kSummaryWarps;
   const int lane = threadIdx.x & 31, head = blockIdx.x;
   int first = blockIdx.y * 32 + (threadIdx.x >> 5) * kRows;
   const bool is_m = first >= p.value_dim;
@@ -258,9 +262,9 @@ Status DeltaRuleSummary(const DeltaRuleSummaryParams& params, cudaStream_t strea
   p.b = params.b;
   const int key_dim = params.shape.key_dim;
   const dim3 grid(params.shape.value_heads, (params.shape.value_dim + key_dim) / 32);
-  if (key_dim == 128) SummaryKernel<128><<<grid, kWarps * 32, 0, stream>>>(p);
-  if (key_dim == 64) SummaryKernel<64><<<grid, kWarps * 32, 0, stream>>>(p);
-  if (key_dim == 32) SummaryKernel<32><<<grid, kWarps * 32, 0, stream>>>(p);
+  if (key_dim == 128) SummaryKernel<128><<<grid, kSummaryWarps * 32, 0, stream>>>(p);
+  if (key_dim == 64) SummaryKernel<64><<<grid, kSummaryWarps * 32, 0, stream>>>(p);
+  if (key_dim == 32) SummaryKernel<32><<<grid, kSummaryWarps * 32, 0, stream>>>(p);
   return FromCuda(cudaGetLastError(), "summary");
 }
 

@@ -111,6 +111,15 @@ TEST_F(RecurrentTest, Step) {
   }
 }
 
+// So many that a warp has more rows.
+TEST_F(RecurrentTest, StepOfManyStates) {
+  for (int key_dim : {32, 64, 128}) {
+    for (int value_dim : {32, 64, 128}) {
+      CheckSteps(Shape(key_dim, value_dim, GateKind::kChannelSoftplus), 130);
+    }
+  }
+}
+
 TEST_F(RecurrentTest, RefusesWhatKernelsCannotRead) {
   DeltaRuleShape shape = Shape(128, 128, GateKind::kNone);
   Random random(10);
