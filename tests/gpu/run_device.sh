@@ -62,8 +62,9 @@ run_bench() {
   local walk=$build/bin/model_walk_bench
   bench 60 "prefill 262,144" "$walk" prefill 262144 4096
   bench 60 "prefill 1,048,576" "$walk" prefill 1048576 8192
-  bench 40 "decode, batch 1" "$walk" decode 100 1
-  bench 40 "decode, batch 64" "$walk" decode 100 64
+  bench 40 "decode, batch 1" "$walk" decode-operators 100 1
+  bench 40 "decode, batch 64" "$walk" decode-operators 100 64
+  bench 20 "products of steps" "$walk" steps 1 8 16 64
   bench 60 "products" "$walk" products
   bench 40 "experts" "$build/bin/hybrid_cuda_bench" experts
   bench 30 "latent attention" "$build/bin/hybrid_cuda_bench" latent
