@@ -66,7 +66,7 @@ void PlanStreams(const DeltaRuleShape& shape, SequenceOffsets offsets, int64_t s
 
 // More groups serve each of few streams, so more of its steps are under way. The slots of all
 // streams together have to stay in L2.
-int RingSlots(int64_t streams) { return streams <= 20 ? kMaxRingSlots : 12; }
+int RingSlots(int64_t streams) { return streams <= 20 ? kMaxRingSlots : 14; }
 
 // A step of a chain takes 1.1 us on a multiprocessor of its own, and a multiprocessor prepares two
 // blocks in 11.3 us. Of few streams the chains limit: they keep their multiprocessors to

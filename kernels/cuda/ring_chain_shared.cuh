@@ -6,6 +6,7 @@
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/ring_kernel.h"
 #include "kernels/cuda/slot_layout.h"
+#include "kernels/cuda/used_once.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 namespace deltafill::kernels::cuda {
@@ -186,7 +187,7 @@ struct RowMover {
     if (from.vectorized) {
 #pragma unroll 2
       for (int r = row; r < kBlockRows; r += kRowStep, v += kRowStep * from.stride) {
-        CopyAsync16(to + SharedOffset(r), v, r < rows);
+        CopyAsync16UsedOnce(to + SharedOffset(r), v, r < rows);
       }
       return;
     }
@@ -211,7 +212,7 @@ struct RowMover {
                      : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
                      : "r"(from + SharedOffset(r))
                      : "memory");
-        *reinterpret_cast<uint4*>(o) = x;
+        StoreUsedOnce(o, x);
       }
       return;
     }

@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/prepare_block.cuh"
 #include "kernels/cuda/ring_kernel.h"
-#include "kernels/cuda/tensor_copy.cuh"
+#include "kernels/cuda/used_once.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 namespace deltafill::kernels::cuda {
@@ -174,8 +174,8 @@ __device__ __forceinline__ void CopyBlockRows(const PrepareGroup<128>& group, co
   const int row = static_cast<int>(task.first_row);
   auto copy = [&](const TensorMap& map, __nv_bfloat16* tile, int head) {
     for (int half = 0; half < 2; ++half) {
-      TensorCopy(SharedAddress(tile) + half * (kTileBytes / 2), &map,
-                 head * 128 + half * kBoxColumns, row, barrier);
+      TensorCopyUsedOnce(SharedAddress(tile) + half * (kTileBytes / 2), &map,
+                         head * 128 + half * kBoxColumns, row, barrier);
     }
   };
   if (has_f) copy(rows.f, s.f, task.value_head);

@@ -125,8 +125,8 @@ TEST(ProductPlanTest, WorkspaceFollowsThePlan) {
   shape.key_dim = shape.value_dim = 128;
   const std::vector<int64_t> offsets = {0, 1 << 20};
   const ForwardPlan ring = PlanForward(shape, offsets, {9, 0, 132, 232448});
-  // 32 streams of 12 slots of 65 KiB, and 3 x 64 x 128 floats for each of 264 groups.
-  EXPECT_EQ(WorkspaceOf(ring, shape).slots, size_t{384} * 65 * 1024);
+  // 32 streams of 14 slots of 65 KiB, and 3 x 64 x 128 floats for each of 264 groups.
+  EXPECT_EQ(WorkspaceOf(ring, shape).slots, size_t{448} * 65 * 1024);
   EXPECT_EQ(WorkspaceOf(ring, shape).exact_rows, size_t{264} * 3 * 64 * 128 * 4);
   EXPECT_EQ(WorkspaceOf(ring, shape).carried, 0u);
   const ForwardPlan portable = PlanForward(shape, offsets, {8, 9, 76, 101376});
