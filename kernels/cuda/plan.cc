@@ -68,10 +68,10 @@ void PlanStreams(const DeltaRuleShape& shape, SequenceOffsets offsets, int64_t s
 // streams together have to stay in L2.
 int RingSlots(int64_t streams) { return streams <= 20 ? kMaxRingSlots : 14; }
 
-// A step of a chain takes 1.1 us on a multiprocessor of its own, and a multiprocessor prepares two
-// blocks in 11.3 us. Of few streams the chains limit: they keep their multiprocessors to
-// themselves.
-bool ChainsPrepare(int64_t streams, int multiprocessors) { return streams * 7 > multiprocessors; }
+// A step of a chain takes 1.1 us on a multiprocessor of its own, half as much again beside a group
+// that prepares; a multiprocessor without a chain prepares two blocks in 9 us. While the others
+// prepare enough, chains keep their multiprocessors to themselves.
+bool ChainsPrepare(int64_t streams, int multiprocessors) { return streams * 5 > multiprocessors; }
 
 // Up to half of the CTAs chain, two a stream.
 void PlanRing(const DeltaRuleShape& shape, SequenceOffsets offsets, const DeviceTraits& device,
