@@ -154,6 +154,31 @@ Status MapRows(const DeltaRuleForwardParams& params, const BlockInputs& in, Ring
   return channel_gate ? map(in.f, shape.value_heads, &rows->f) : Status();
 }
 
+// V and O where they are aligned, and the scalars of all slots.
+Status MapTiles(const DeltaRuleForwardParams& params, const ChainInputs& chain,
+                const uint8_t* slots, int64_t slot_count, RingTiles* tiles) {
+  using Slot = SlotLayout<128>;
+  const int64_t count = params.offsets.back();
+  const int64_t width = int64_t{params.shape.value_heads} * params.shape.value_dim;
+  const bool countable = count > 0 && count <= INT32_MAX;
+  tiles->v_mapped = countable && chain.v.vectorized;
+  tiles->o_mapped = countable && chain.o_vectorized;
+  if (tiles->v_mapped) {
+    const Status s =
+        MakeRowsMap({chain.v.rows, count, width, chain.v.stride, kBlockRows}, &tiles->v);
+    if (!s.ok()) return s;
+  }
+  if (tiles->o_mapped) {
+    const Status s = MakeRowsMap({chain.o, count, width, chain.o_stride, kBlockRows}, &tiles->o);
+    if (!s.ok()) return s;
+  }
+  constexpr int kHalf = kSlotScalars / 2;  // a box has up to 256 words
+  const int64_t dims[] = {kHalf, 2, slot_count};
+  const int64_t strides[] = {kHalf, Slot::kBytes / 2};
+  const uint32_t boxes[] = {2, 1};
+  return MakeTensorMap({slots + Slot::kDecay, dims, strides, boxes, kHalf}, &tiles->scalars);
+}
+
 Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
                const ForwardTuning& tuning, ForwardWorkspace* workspace, cudaStream_t stream) {
   std::vector<RingStream> streams;
@@ -201,6 +226,9 @@ Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
                                   [&](const RingStream& s) { return s.steps == most_steps; });
   ring.slots = workspace->slots.as<uint8_t>();
   ring.flags = reinterpret_cast<RingFlags*>(base + flags_at);
+  if (Status s = MapTiles(params, ring.chain, ring.slots, plan.slots, &ring.tiles); !s.ok()) {
+    return s;
+  }
   ring.exact_rows = workspace->exact_rows.as<float>();
   ring.runs_chains = !tuning.prepare_only;
   ring.runs_preparation = !tuning.chain_only;

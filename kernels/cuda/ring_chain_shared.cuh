@@ -6,6 +6,7 @@
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/ring_kernel.h"
 #include "kernels/cuda/slot_layout.h"
+#include "kernels/cuda/tensor_copy.cuh"
 #include "kernels/cuda/used_once.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -56,11 +57,11 @@ struct RingBarriers {
         BarrierInit(slot_full(stage, part), 1);
         BarrierInit(slot_empty(stage, part), 4 + 1);  // the chain's warps and the returner
       }
-      BarrierInit(values_full(stage), 32);
+      BarrierInit(values_full(stage), 1);
       BarrierInit(values_empty(stage), 4);
     }
     BarrierInit(outputs_full(), 4);
-    BarrierInit(outputs_empty(), 32);
+    BarrierInit(outputs_empty(), 1);
   }
 };
 
@@ -80,22 +81,25 @@ struct RingCursor {
   }
 };
 
-__device__ __forceinline__ void LoadSlotPart(const RingBarriers& barriers, const RingCursor& at,
-                                             const uint8_t* slot, SlotPart part) {
+// `slot` counts over all streams.
+__device__ __forceinline__ void LoadSlotPart(const RingParams& p, const RingBarriers& barriers,
+                                             const RingCursor& at, int slot, SlotPart part) {
   using Slot = SlotLayout<128>;
+  const uint8_t* from = p.slots + static_cast<int64_t>(slot) * Slot::kBytes;
   BarrierWait(barriers.slot_empty(at.stage, part), at.phase ^ 1);
   const uint32_t full = barriers.slot_full(at.stage, part);
   const uint32_t to = barriers.base + at.stage * RingChainLayout::kStageBytes;
-  auto copy = [&](int offset, int bytes) { BulkCopy(to + offset, slot + offset, bytes, full); };
+  auto copy = [&](int offset, int bytes) { BulkCopy(to + offset, from + offset, bytes, full); };
   switch (part) {
     case kPartKe:
       BarrierExpect(full, Slot::kKeyTile);
       copy(Slot::kKe, Slot::kKeyTile);
       break;
     case kPartRead:
-      BarrierExpect(full, Slot::kKeyTile + Slot::kSquareTile + Slot::kUsedBytes - Slot::kDecay);
+      BarrierExpect(full, Slot::kKeyTile + Slot::kSquareTile + kSlotScalars * 2);
       copy(Slot::kT, Slot::kSquareTile);
-      copy(Slot::kDecay, Slot::kUsedBytes - Slot::kDecay);
+      // Racecheck takes a bulk copy of bytes that ordinary loads read for a hazard, a box not.
+      TensorCopy(to + Slot::kDecay, &p.tiles.scalars, 0, 0, slot, full);
       copy(Slot::kQe, Slot::kKeyTile);
       break;
     default:
@@ -131,8 +135,7 @@ __device__ __forceinline__ uint32_t WaitForSteps(const RingParams& p, const uint
 __device__ __forceinline__ void RunSlotLoader(const RingParams& p, const RingChainPlace& place,
                                               const RingBarriers& barriers, int lane) {
   const uint32_t steps = static_cast<uint32_t>(p.streams[place.stream].steps);
-  const uint8_t* slots =
-      p.slots + static_cast<int64_t>(place.stream) * p.ring_slots * SlotLayout<128>::kBytes;
+  const int first_slot = place.stream * p.ring_slots;
   const uint32_t* ready = p.flags[place.stream].ready;
   RingCursor at;
   int slot = 0;
@@ -143,10 +146,9 @@ __device__ __forceinline__ void RunSlotLoader(const RingParams& p, const RingCha
 #pragma unroll 1
     for (; step < end; ++step) {
       if (lane == 0) {
-        const uint8_t* from = slots + static_cast<int64_t>(slot) * SlotLayout<128>::kBytes;
-        LoadSlotPart(barriers, at, from, kPartKe);
-        LoadSlotPart(barriers, at, from, kPartRead);
-        LoadSlotPart(barriers, at, from, kPartWrite);
+        LoadSlotPart(p, barriers, at, first_slot + slot, kPartKe);
+        LoadSlotPart(p, barriers, at, first_slot + slot, kPartRead);
+        LoadSlotPart(p, barriers, at, first_slot + slot, kPartWrite);
       }
       at.Next();
       if (++slot == p.ring_slots) slot = 0;
@@ -171,8 +173,9 @@ __device__ __forceinline__ void RunSlotReturner(const RingParams& p, const RingC
   }
 }
 
-// A lane's share of a tile of 64 rows and 64 columns: one 16-byte chunk of every fourth row. Few
-// registers are left to these warps, so most loops stay loops.
+// A lane's share of a tile of 64 rows and 64 columns, where the copy engine does not move it: one
+// 16-byte chunk of every fourth row. Few registers are left to these warps, so most loops stay
+// loops.
 struct RowMover {
   static constexpr int kRowStep = 4;
   int row, chunk;  // of its first chunk
@@ -182,13 +185,15 @@ struct RowMover {
   }
 
   // `v` points at this lane's first chunk. Rows from `rows` on become zeros.
-  __device__ __forceinline__ void RequestValues(const DeviceRows& from, const __nv_bfloat16* v,
-                                                int rows, uint32_t to) const {
+  __device__ __forceinline__ void LoadValues(const DeviceRows& from, const __nv_bfloat16* v,
+                                             int rows, uint32_t to) const {
     if (from.vectorized) {
 #pragma unroll 2
       for (int r = row; r < kBlockRows; r += kRowStep, v += kRowStep * from.stride) {
         CopyAsync16UsedOnce(to + SharedOffset(r), v, r < rows);
       }
+      CommitCopies();
+      WaitCopies<0>();
       return;
     }
 #pragma unroll 1
@@ -252,18 +257,29 @@ __device__ __forceinline__ void ForEachBlock(const RingParams& p, const RingChai
   }
 }
 
+// Whole blocks come as boxes. Rows after a sequence's end are those of the next one, so that lanes
+// bring its last block, and rows that are not aligned as maps need it.
 __device__ __forceinline__ void RunValueMover(const RingParams& p, const RingChainPlace& place,
                                               const RingBarriers& barriers, int lane) {
   const RowMover mover{lane >> 3, lane & 7};
   RingCursor at;
+  int stored_tiles = 0;  // how many of the next ones lanes have written
   ForEachBlock(p, place, mover, [&](int64_t row, int64_t column, int rows) {
     BarrierWait(barriers.values_empty(at.stage), at.phase ^ 1);
-    mover.RequestValues(p.chain.v, p.chain.v.rows + row * p.chain.v.stride + column, rows,
-                        barriers.base + RingChainLayout::kValues + at.stage * kRingValueTile);
-    if (p.chain.v.vectorized) {
-      BarrierArriveAfterCopies(barriers.values_full(at.stage));
+    const uint32_t full = barriers.values_full(at.stage);
+    const uint32_t to = barriers.base + RingChainLayout::kValues + at.stage * kRingValueTile;
+    if (p.tiles.v_mapped && rows == kBlockRows) {
+      if (lane == 0) {
+        if (stored_tiles > 0) FenceAsyncShared();
+        BarrierExpect(full, kRingValueTile);
+        TensorCopyUsedOnce(to, &p.tiles.v, static_cast<int>(column), static_cast<int>(row), full);
+      }
+      stored_tiles -= stored_tiles > 0;
     } else {
-      BarrierArrive(barriers.values_full(at.stage));
+      mover.LoadValues(p.chain.v, p.chain.v.rows + row * p.chain.v.stride + column, rows, to);
+      __syncwarp();
+      if (lane == 0) BarrierArrive(full);
+      stored_tiles = kRingStages;
     }
     at.Next();
   });
@@ -272,14 +288,26 @@ __device__ __forceinline__ void RunValueMover(const RingParams& p, const RingCha
 __device__ __forceinline__ void RunOutputMover(const RingParams& p, const RingChainPlace& place,
                                                const RingBarriers& barriers, int lane) {
   const RowMover mover{lane >> 3, lane & 7};
+  const uint32_t from = barriers.base + RingChainLayout::kOutputs;
   uint32_t phase = 0;
   ForEachBlock(p, place, mover, [&](int64_t row, int64_t column, int rows) {
     BarrierWait(barriers.outputs_full(), phase);
-    mover.StoreOutputs(p.chain.o + row * p.chain.o_stride + column, p.chain.o_stride,
-                       p.chain.o_vectorized, rows, barriers.base + RingChainLayout::kOutputs);
-    BarrierArrive(barriers.outputs_empty());
     phase ^= 1;
+    if (p.tiles.o_mapped && rows == kBlockRows) {
+      if (lane == 0) {
+        FenceAsyncShared();
+        TensorStoreUsedOnce(&p.tiles.o, static_cast<int>(column), static_cast<int>(row), from);
+        CommitTensorStores();
+        WaitForTensorReads<0>();
+      }
+    } else {
+      mover.StoreOutputs(p.chain.o + row * p.chain.o_stride + column, p.chain.o_stride,
+                         p.chain.o_vectorized, rows, from);
+    }
+    __syncwarp();
+    if (lane == 0) BarrierArrive(barriers.outputs_empty());
   });
+  if (lane == 0) WaitForTensorStores();
 }
 
 }  // namespace deltafill::kernels::cuda

@@ -44,8 +44,18 @@ struct RingRows {
   bool mapped = false;  // rows and strides are aligned as maps need it
 };
 
+// What the chains move as boxes: tiles of V and O, and the slots' decay and beta.
+struct RingTiles {
+  TensorMap v, o;
+  bool v_mapped = false, o_mapped = false;  // aligned as maps need it
+  TensorMap scalars;  // [slots, 2, kSlotScalars / 2] words of two bytes from SlotLayout::kDecay on
+};
+
+inline constexpr int kSlotScalars = (SlotLayout<128>::kUsedBytes - SlotLayout<128>::kDecay) / 2;
+
 struct RingParams {
   RingRows rows;
+  RingTiles tiles;
   BlockInputs in;
   ChainInputs chain;
   const RingStream* streams = nullptr;

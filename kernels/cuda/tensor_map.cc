@@ -43,8 +43,9 @@ Status MakeTensorMap(const TensorMapShape& shape, TensorMap* out) {
     stride_bytes[i - 1] = static_cast<cuuint64_t>(shape.strides[i - 1]) * 2;
     box[i] = shape.outer_boxes[i - 1];
   }
-  const CUtensorMapSwizzle swizzle =
-      shape.inner_box == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
+  const CUtensorMapSwizzle swizzle = shape.inner_box == 64   ? CU_TENSOR_MAP_SWIZZLE_128B
+                                     : shape.inner_box == 32 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                             : CU_TENSOR_MAP_SWIZZLE_NONE;
   const CUresult result =
       encode(out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, static_cast<cuuint32_t>(rank),
              const_cast<void*>(shape.start), dims.data(), stride_bytes.data(), box.data(),

@@ -14,14 +14,14 @@ namespace deltafill::kernels::cuda {
 using TensorMap = CUtensorMap;
 
 // A bf16 tensor whose innermost dim is dense; its boxes are 64 or 32 elements wide and lie in
-// shared memory as rows of 128 or 64 bytes, in the swizzle of as many. What lies outside the tensor
-// is zeros when it is read, and not written.
+// shared memory as rows of 128 or 64 bytes, in the swizzle of as many, or are wider, without a
+// swizzle. What lies outside the tensor is zeros when it is read, and not written.
 struct TensorMapShape {
   const void* start = nullptr;            // device, aligned to 16 bytes
   std::span<const int64_t> dims;          // innermost first, 2 to 4
   std::span<const int64_t> strides;       // of the outer dims, in elements; multiples of 8
   std::span<const uint32_t> outer_boxes;  // of the outer dims
-  uint32_t inner_box = 64;                // of the innermost dim: 64 or 32
+  uint32_t inner_box = 64;  // of the innermost dim: 32, 64, or a multiple of 8 up to 256
 };
 
 // kInternal with the driver's code if it refuses, or has no tensor maps.

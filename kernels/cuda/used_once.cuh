@@ -23,6 +23,16 @@ __device__ __forceinline__ void TensorCopyUsedOnce(uint32_t to, const TensorMap*
       : "memory");
 }
 
+// TensorStore (tensor_copy.cuh).
+__device__ __forceinline__ void TensorStoreUsedOnce(const TensorMap* map, int c0, int c1,
+                                                    uint32_t from) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%1, %2}], [%3], "
+      "%4;" ::"l"(map),
+      "r"(c0), "r"(c1), "r"(from), "l"(kEvictFirst)
+      : "memory");
+}
+
 // CopyAsync16 (mma.cuh).
 __device__ __forceinline__ void CopyAsync16UsedOnce(uint32_t to, const void* from, bool present) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to),

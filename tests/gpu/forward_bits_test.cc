@@ -75,6 +75,19 @@ TEST_P(ForwardBitsTest, RunTwice) {
   ExpectEqual(a.final_states[1], b.final_states[1]);
 }
 
+// The copy engine moves these; `run_device.sh` has racecheck look at them.
+TEST_P(ForwardBitsTest, WholeBlocks) {
+  const ForwardCase c = MakeCase({128, 64, 192});
+  const ForwardResult a = Run(c), b = Run(c);
+  ExpectEqual(a.o, b.o);
+  for (size_t i = 0; i < c.lengths.size(); ++i) {
+    ExpectEqual(a.final_states[i], b.final_states[i]);
+  }
+  const ForwardResult last = Run(Part(c, 192, 192, c.initial[2]));
+  ExpectEqual(last.o, Rows(a.o, 192, 192));
+  ExpectEqual(last.final_states[0], a.final_states[2]);
+}
+
 TEST_P(ForwardBitsTest, AloneAndPacked) {
   const ForwardCase packed = MakeCase({130, 0, 1, 700, 64, 129});
   const ForwardResult all = Run(packed);
