@@ -156,13 +156,14 @@ Status MapRows(const DeltaRuleForwardParams& params, const BlockInputs& in, Ring
 
 // V and O where they are aligned, and the scalars of all slots.
 Status MapTiles(const DeltaRuleForwardParams& params, const ChainInputs& chain,
-                const uint8_t* slots, int64_t slot_count, RingTiles* tiles) {
+                const uint8_t* slots, int64_t slot_count, bool chains_prepare, RingTiles* tiles) {
   using Slot = SlotLayout<128>;
   const int64_t count = params.offsets.back();
   const int64_t width = int64_t{params.shape.value_heads} * params.shape.value_dim;
-  const bool countable = count > 0 && count <= INT32_MAX;
-  tiles->v_mapped = countable && chain.v.vectorized;
-  tiles->o_mapped = countable && chain.o_vectorized;
+  // Beside a preparing group, whose rows the copy engine brings too, lanes are as fast or faster.
+  const bool mapped = !chains_prepare && count > 0 && count <= INT32_MAX;
+  tiles->v_mapped = mapped && chain.v.vectorized;
+  tiles->o_mapped = mapped && chain.o_vectorized;
   if (tiles->v_mapped) {
     const Status s =
         MakeRowsMap({chain.v.rows, count, width, chain.v.stride, kBlockRows}, &tiles->v);
@@ -226,7 +227,9 @@ Status RunRing(const DeltaRuleForwardParams& params, const ForwardPlan& plan,
                                   [&](const RingStream& s) { return s.steps == most_steps; });
   ring.slots = workspace->slots.as<uint8_t>();
   ring.flags = reinterpret_cast<RingFlags*>(base + flags_at);
-  if (Status s = MapTiles(params, ring.chain, ring.slots, plan.slots, &ring.tiles); !s.ok()) {
+  if (Status s =
+          MapTiles(params, ring.chain, ring.slots, plan.slots, plan.chains_prepare, &ring.tiles);
+      !s.ok()) {
     return s;
   }
   ring.exact_rows = workspace->exact_rows.as<float>();

@@ -71,7 +71,9 @@ int RingSlots(int64_t streams) { return streams <= 20 ? kMaxRingSlots : 14; }
 // A step of a chain takes 1.1 us on a multiprocessor of its own, half as much again beside a group
 // that prepares; a multiprocessor without a chain prepares two blocks in 9 us. While the others
 // prepare enough, chains keep their multiprocessors to themselves.
-bool ChainsPrepare(int64_t streams, int multiprocessors) { return streams * 5 > multiprocessors; }
+bool ChainsPrepare(int64_t streams, int multiprocessors) {
+  return streams * 11 > int64_t{multiprocessors} * 2;
+}
 
 // Up to half of the CTAs chain, two a stream.
 void PlanRing(const DeltaRuleShape& shape, SequenceOffsets offsets, const DeviceTraits& device,

@@ -57,7 +57,7 @@ struct RingBarriers {
         BarrierInit(slot_full(stage, part), 1);
         BarrierInit(slot_empty(stage, part), 4 + 1);  // the chain's warps and the returner
       }
-      BarrierInit(values_full(stage), 1);
+      BarrierInit(values_full(stage), 32);
       BarrierInit(values_empty(stage), 4);
     }
     BarrierInit(outputs_full(), 4);
@@ -185,15 +185,13 @@ struct RowMover {
   }
 
   // `v` points at this lane's first chunk. Rows from `rows` on become zeros.
-  __device__ __forceinline__ void LoadValues(const DeviceRows& from, const __nv_bfloat16* v,
-                                             int rows, uint32_t to) const {
+  __device__ __forceinline__ void RequestValues(const DeviceRows& from, const __nv_bfloat16* v,
+                                                int rows, uint32_t to) const {
     if (from.vectorized) {
 #pragma unroll 2
       for (int r = row; r < kBlockRows; r += kRowStep, v += kRowStep * from.stride) {
         CopyAsync16UsedOnce(to + SharedOffset(r), v, r < rows);
       }
-      CommitCopies();
-      WaitCopies<0>();
       return;
     }
 #pragma unroll 1
@@ -257,8 +255,8 @@ __device__ __forceinline__ void ForEachBlock(const RingParams& p, const RingChai
   }
 }
 
-// Whole blocks come as boxes. Rows after a sequence's end are those of the next one, so that lanes
-// bring its last block, and rows that are not aligned as maps need it.
+// Whole blocks come as boxes if V is mapped. Rows after a sequence's end are those of the next one,
+// so lanes bring its last block, as they bring what is not mapped.
 __device__ __forceinline__ void RunValueMover(const RingParams& p, const RingChainPlace& place,
                                               const RingBarriers& barriers, int lane) {
   const RowMover mover{lane >> 3, lane & 7};
@@ -273,12 +271,17 @@ __device__ __forceinline__ void RunValueMover(const RingParams& p, const RingCha
         if (stored_tiles > 0) FenceAsyncShared();
         BarrierExpect(full, kRingValueTile);
         TensorCopyUsedOnce(to, &p.tiles.v, static_cast<int>(column), static_cast<int>(row), full);
+      } else {
+        BarrierArrive(full);
       }
       stored_tiles -= stored_tiles > 0;
     } else {
-      mover.LoadValues(p.chain.v, p.chain.v.rows + row * p.chain.v.stride + column, rows, to);
-      __syncwarp();
-      if (lane == 0) BarrierArrive(full);
+      mover.RequestValues(p.chain.v, p.chain.v.rows + row * p.chain.v.stride + column, rows, to);
+      if (p.chain.v.vectorized) {
+        BarrierArriveAfterCopies(full);
+      } else {
+        BarrierArrive(full);
+      }
       stored_tiles = kRingStages;
     }
     at.Next();

@@ -47,7 +47,7 @@ struct RingRows {
 // What the chains move as boxes: tiles of V and O, and the slots' decay and beta.
 struct RingTiles {
   TensorMap v, o;
-  bool v_mapped = false, o_mapped = false;  // aligned as maps need it
+  bool v_mapped = false, o_mapped = false;  // if aligned, where chains do not prepare
   TensorMap scalars;  // [slots, 2, kSlotScalars / 2] words of two bytes from SlotLayout::kDecay on
 };
 

@@ -87,6 +87,10 @@ __device__ __forceinline__ void BarrierInit(uint32_t barrier, int arrivals) {
 __device__ __forceinline__ void BarrierArrive(uint32_t barrier) {
   asm volatile("{.reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0];}" ::"r"(barrier) : "memory");
 }
+// Arrives once this thread's cp.async copies so far have landed.
+__device__ __forceinline__ void BarrierArriveAfterCopies(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
 __device__ __forceinline__ void BarrierExpect(uint32_t barrier, int bytes) {
   asm volatile(
       "{.reg .b64 t; mbarrier.arrive.expect_tx.shared::cta.b64 t, [%0], %1;}" ::"r"(barrier),
