@@ -89,7 +89,8 @@ TEST_P(ForwardBitsTest, WholeBlocks) {
 }
 
 TEST_P(ForwardBitsTest, AloneAndPacked) {
-  const ForwardCase packed = MakeCase({130, 0, 1, 700, 64, 129});
+  // Chains prepare where they are many, and V and O then travel another way.
+  const ForwardCase packed = MakeCase({130, 0, 1, 700, 64, 129, 65, 300, 64});
   const ForwardResult all = Run(packed);
   int64_t first = 0;
   for (size_t i = 0; i < packed.lengths.size(); ++i) {

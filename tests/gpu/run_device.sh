@@ -29,7 +29,7 @@ run_build() {
 
 # What tells most comes first.
 run_tests() {
-  for name in products_test step_products_test step_portable_test backend_test backend_rows_test device_failure_test layer_walk_test latent_test mixture_test \
+  for name in products_test fused_products_test step_products_test step_portable_test backend_test backend_rows_test device_failure_test layer_walk_test latent_test mixture_test \
     hybrid_walk_test row_operators_test recurrent_test forward_test forward_bits_test \
     forward_large_test; do
     check tests 100 "gpu_$name" "$build/bin/gpu_$name"
