@@ -5,6 +5,21 @@ import unittest
 
 import service
 
+# A certificate that nobody has the key of.
+AUTHORITIES = """\
+-----BEGIN CERTIFICATE-----
+MIIBiTCCAS+gAwIBAgIULQgzJDZO/h55uc9kDol7DauB3+0wCgYIKoZIzj0EAwIw
+GTEXMBUGA1UEAwwOZGVsdGFmaWxsIHRlc3QwIBcNMjYxMTMwMTEzMDQ3WhgPMjEy
+NjExMDYxMTMwNDdaMBkxFzAVBgNVBAMMDmRlbHRhZmlsbCB0ZXN0MFkwEwYHKoZI
+zj0CAQYIKoZIzj0DAQcDQgAEMBlgP/16PXqPsMLl5m9ymmC0iwOI1audL707rNVk
+7h7r47/12zHtwHUv1aQgi0g2/+4MeKShI3m5mZwyz0q9L6NTMFEwHQYDVR0OBBYE
+FGj3mvsFhseQGutLAdm9j7s7IOfcMB8GA1UdIwQYMBaAFGj3mvsFhseQGutLAdm9
+j7s7IOfcMA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZIzj0EAwIDSAAwRQIgYoEGys5+
+tZOXW5KeKdHwkNbsbDtLNszMgGTsbdpAVcUCIQCybL9zoCD3lehgwXk51his/Hd/
+cRzhpnnQAa5n/LaXwA==
+-----END CERTIFICATE-----
+"""
+
 
 class BadInput(service.ServiceTest):
     @classmethod
@@ -167,7 +182,15 @@ class BadInput(service.ServiceTest):
 
     def test_authorities_are_certificates(self):
         self.assert_does_not_start("has no PEM certificate", "status", "--server",
-                                   self.client.address, "--tls-ca", __file__)
+                                   self.client.address, "--tls-ca", service.__file__)
+
+    def test_a_service_without_tls_is_told_in_our_words_alone(self):
+        authorities = self.folder / "authorities.pem"
+        authorities.write_text(AUTHORITIES)
+        failed = self.assert_does_not_start("with TLS?", "status", "--server", self.client.address,
+                                            "--tls-ca", authorities)
+        for line in failed.stderr.splitlines():
+            self.assertTrue(line.startswith("deltafill: "), line)
 
     def test_logits_that_cannot_be_written_fail_before_the_work(self):
         with self.assertRaises(service.CallFailed) as caught:
