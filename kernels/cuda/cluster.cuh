@@ -12,14 +12,10 @@ __device__ __forceinline__ int ClusterRank() {
   return static_cast<int>(rank);
 }
 
-// All threads of all CTAs of the cluster call both, in turn. The first form orders nothing; after
-// the second, what was written before it, other CTAs' shared memory included, may be read once the
-// wait is over.
+// All threads of all CTAs of the cluster arrive, and those that go on wait: then all CTAs have
+// started. Orders nothing but barriers' initialisation.
 __device__ __forceinline__ void ArriveAtClusterRelaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void ArriveAtCluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void WaitForCluster() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");

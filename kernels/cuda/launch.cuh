@@ -10,8 +10,9 @@
 
 namespace deltafill::kernels::cuda {
 
-// Every thread of a kernel that LaunchOverlapped launches calls it, before it reads or writes
-// anything but what no kernel writes. Returns once all earlier kernels of the stream have ended.
+// Threads of a kernel that LaunchOverlapped launches call it before they read or write anything but
+// what no kernel writes; in each CTA some do. Returns once all earlier kernels of the stream have
+// ended.
 __device__ __forceinline__ void WaitForEarlierKernels() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -21,7 +21,7 @@ Status CudaOperators::MatMulSwiGlu(const MatMulSwiGluParams& params) {
       !s.ok()) {
     return s;
   }
-  if (gate_up.step && StepProductsFinish(device_->traits)) return StepSwiGlu(params);
+  if (gate_up.step && HasHopperSteps(device_->traits)) return StepSwiGlu(params);
   if (gate_up.step || !ServesDense(device_->traits)) return Operators::MatMulSwiGlu(params);
   if (gate_up.rows == 0) return {};
   ConstRows x;

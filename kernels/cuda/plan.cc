@@ -70,7 +70,8 @@ int RingSlots(int64_t streams) { return streams <= 20 ? kMaxRingSlots : 14; }
 
 // A step of a chain takes 1.1 us on a multiprocessor of its own, half as much again beside a group
 // that prepares; a multiprocessor without a chain prepares two blocks in 9 us. While the others
-// prepare enough, chains keep their multiprocessors to themselves.
+// prepare enough, chains keep their multiprocessors to themselves: up to 24 streams of 132
+// multiprocessors, as measured (1.29 us a step).
 bool ChainsPrepare(int64_t streams, int multiprocessors) {
   return streams * 11 > int64_t{multiprocessors} * 2;
 }

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "kernels/cuda/runtime.h"
-#include "kernels/cuda/step_kernels.h"
 #include "kernels/cuda/step_product_hopper.h"
 #include "kernels/cuda/step_product_plan.h"
+#include "kernels/cuda/step_product_portable.h"
 
 namespace deltafill::kernels::cuda {
 namespace {
@@ -75,11 +75,12 @@ Status MakeStepBoxes(const void* w, int64_t out_features, int64_t in_features, T
   return MakeRowsMap({w, out_features, in_features, in_features, kStepBoxFeatures}, out);
 }
 
-bool StepProductsFinish(const DeviceTraits& traits) { return traits.major == 9; }
+// Later cards run the code for 8.0.
+bool HasHopperSteps(const DeviceTraits& traits) { return traits.major == 9; }
 
 Status RunStepProducts(std::span<const StepProduct> products, int64_t rows,
                        const DeviceTraits& traits, cudaStream_t stream) {
-  const bool hopper = traits.major == 9;  // later cards run the code for 8.0
+  const bool hopper = HasHopperSteps(traits);
   const int64_t most = hopper ? kStepRowsMax : kPortableStepRows;
   for (int64_t first = 0; first < rows; first += most) {
     const int count = static_cast<int>(std::min(rows - first, most));

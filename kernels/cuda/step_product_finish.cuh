@@ -259,8 +259,7 @@ class SumOwner {
       y[0] = make_float4(x[0], x[1], x[2], x[3]);
       y[1] = make_float4(x[4], x[5], x[6], x[7]);
     } else {
-      *reinterpret_cast<uint4*>(static_cast<__nv_bfloat16*>(p_.y) + at) = make_uint4(
-          PackBf16(x[0], x[1]), PackBf16(x[2], x[3]), PackBf16(x[4], x[5]), PackBf16(x[6], x[7]));
+      *reinterpret_cast<uint4*>(static_cast<__nv_bfloat16*>(p_.y) + at) = Pack(x);
     }
   }
 

@@ -8,7 +8,7 @@
 namespace deltafill::kernels::cuda {
 
 struct StepHopperProduct {
-  TensorMap weight;  // [out_features, in_features] in boxes of kStepCtaFeatures
+  TensorMap weight;  // [out_features, in_features] in boxes of kStepBoxFeatures
   TensorMap x;       // [rows, in_features] in boxes of cta_rows; if vectorized
   StepProduct product;
   int first_cta = 0;

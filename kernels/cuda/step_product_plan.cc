@@ -32,6 +32,9 @@ StepHopperPlan PlanStepHopper(int64_t out_features, int64_t in_features, bool sw
   return plan;
 }
 
+// Groups of rows and clusters of parts never meet.
+static_assert(kStepShortBlocks < 2 * kStepPartBlocksMin);
+
 int StepCtaRows(int rows, std::span<const StepHopperPlan> plans) {
   int cta_rows = StepRowsMultiplied(rows), ctas = 0;
   for (const StepHopperPlan& plan : plans) {

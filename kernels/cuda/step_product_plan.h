@@ -1,6 +1,6 @@
 // Plans of decoding's matrix products, without CUDA calls: how the weight's rows and the sum over
-// its columns are shared out. A plan depends on the weight's shape and the device, never on the
-// number of rows of x: that is why a row's bits do not depend on the batch.
+// its columns are shared out. The order of sums depends on the weight's shape and the device, never
+// on the number of rows of x: that is why a row's bits do not depend on the batch.
 #ifndef DELTAFILL_KERNELS_CUDA_STEP_PRODUCT_PLAN_H_
 #define DELTAFILL_KERNELS_CUDA_STEP_PRODUCT_PLAN_H_
 

@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
-#include "kernels/cuda/step_kernels.h"
+#include "kernels/cuda/step_product_portable.h"
 
 namespace deltafill::kernels::cuda {
 

@@ -14,7 +14,7 @@ namespace deltafill::kernels::cuda {
 using TensorMap = CUtensorMap;
 
 // A bf16 tensor whose innermost dim is dense; its boxes are 64 or 32 elements wide and lie in
-// shared memory as rows of 128 or 64 bytes, in the swizzle of as many, or are wider, without a
+// shared memory as rows of 128 or 64 bytes, in the swizzle of as many, or any, without a
 // swizzle. What lies outside the tensor is zeros when it is read, and not written.
 struct TensorMapShape {
   const void* start = nullptr;            // device, aligned to 16 bytes

@@ -1,6 +1,6 @@
 // The kernel of decoding's products that every card has, and what it is given.
-#ifndef DELTAFILL_KERNELS_CUDA_STEP_KERNELS_H_
-#define DELTAFILL_KERNELS_CUDA_STEP_KERNELS_H_
+#ifndef DELTAFILL_KERNELS_CUDA_STEP_PRODUCT_PORTABLE_H_
+#define DELTAFILL_KERNELS_CUDA_STEP_PRODUCT_PORTABLE_H_
 
 #include <cuda_runtime.h>
 
@@ -30,4 +30,4 @@ cudaError_t LaunchPortableStep(const StepKernelParams& params, cudaStream_t stre
 
 }  // namespace deltafill::kernels::cuda
 
-#endif  // DELTAFILL_KERNELS_CUDA_STEP_KERNELS_H_
+#endif  // DELTAFILL_KERNELS_CUDA_STEP_PRODUCT_PORTABLE_H_
