@@ -4,13 +4,13 @@
 namespace deltafill::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 8, kStages = 2;
-constexpr int kWarpTiles = 2, kWarpFeatures = kWarpTiles * kStepTileFeatures;
+constexpr int kStages = 2;
+constexpr int kWarpFeatures = kWarpTiles * kStepTileFeatures;
 constexpr int kStageBytes = kPortableStepRows * kStepRowBytes;
-constexpr int kSharedBytes = kWarps * kStages * kStageBytes;
-static_assert(kWarps == kStepPartsMax && kPortableStepRows == 8);
+constexpr int kSharedBytes = kStepWarps * kStages * kStageBytes;
+static_assert(kStepWarps == kStepPartsMax && kPortableStepRows == 8);
 
-__device__ __forceinline__ void MultiplyHalf(const uint8_t* x, const HalfWeights<kWarpTiles>& w,
+__device__ __forceinline__ void MultiplyHalf(const uint8_t* x, const HalfWeights& w,
                                              float (&sums)[kWarpTiles][4]) {
 #pragma unroll
   for (int s = 0; s < kHalfSteps; ++s) {
@@ -24,8 +24,8 @@ __device__ __forceinline__ void SumChunks(const StepProduct& p, int first_featur
                                           int end_chunk, int rows, uint8_t* stages,
                                           float (&sums)[kWarpTiles][4]) {
   const int lane = threadIdx.x & 31;
-  WeightReader<kWarpTiles> weights(p, first_feature, first_chunk * kStepChunk);
-  HalfWeights<kWarpTiles> first, second;
+  WeightReader weights(p, first_feature, first_chunk * kStepChunk);
+  HalfWeights first, second;
   weights.Load(0, first);
   weights.Load(1, second);
   RowReader x_rows(p, rows, first_chunk);
@@ -52,17 +52,17 @@ __device__ __forceinline__ void SumChunks(const StepProduct& p, int first_featur
   }
 }
 
-__global__ void __launch_bounds__(kWarps * 32, 2)
+__global__ void __launch_bounds__(kStepWarps * 32, 2)
     PortableStepKernel(const __grid_constant__ StepKernelParams params) {
   extern __shared__ __align__(16) uint8_t shared[];
-  __shared__ float2 part_sums[kWarps * kWarpTiles * 32];
+  __shared__ float2 part_sums[kStepWarps * kWarpTiles * 32];
   LetNextKernelStart();
   int cta = 0;
   const PlannedProduct& planned = ProductOfCta(params, &cta);
   const StepProduct& p = planned.product;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, log2 = planned.parts_log2;
   const int part = warp & ((1 << log2) - 1), place = warp >> log2;
-  const int cta_tiles = (kWarps * kWarpTiles) >> log2;
+  const int cta_tiles = (kStepWarps * kWarpTiles) >> log2;
   const int cta_feature = cta * cta_tiles * kStepTileFeatures;
   const int feature = cta_feature + place * kWarpFeatures;
   float sums[kWarpTiles][4] = {};
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2)
   float start[2] = {};
   LoadFirstStart(p, params.rows, cta_feature, cta_tiles, start);
   __syncthreads();
-  AddParts<kWarps>(p, params.rows, cta_feature, cta_tiles, 1 << log2, start, part_sums);
+  AddParts(p, params.rows, cta_feature, cta_tiles, 1 << log2, start, part_sums);
 }
 
 }  // namespace
@@ -90,8 +90,8 @@ cudaError_t LaunchPortableStep(const StepKernelParams& params, cudaStream_t stre
       PortableStepKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
   if (error != cudaSuccess) return error;
   return LaunchOverlapped(PortableStepKernel,
-                          {static_cast<unsigned>(params.ctas), kWarps * 32, kSharedBytes}, stream,
-                          params);
+                          {static_cast<unsigned>(params.ctas), kStepWarps * 32, kSharedBytes},
+                          stream, params);
 }
 
 }  // namespace deltafill::kernels::cuda

@@ -12,17 +12,17 @@
 namespace deltafill::kernels::cuda {
 
 inline constexpr int kStepTileFeatures = 8;
+inline constexpr int kStepWarps = 8, kWarpTiles = 2;  // of a CTA; of features, a warp has
 // Columns whose weights are on their way at once as one half of a chunk, 32 for two products.
 inline constexpr int kStepHalf = kStepChunk / 2, kHalfSteps = kStepHalf / 32;
 // Rows of a chunk of x lie 64 bytes off a multiple of 128 apart: reads of 16 bytes meet no bank
 // twice.
 inline constexpr int kStepRowBytes = kStepChunk * 2 + 64;
 
-// A lane's weights of one half of a chunk, of `tiles` times 8 features: eight neighbouring columns
+// A lane's weights of one half of a chunk, of its features: eight neighbouring columns
 // of feature `lane / 4` a step.
-template <int tiles>
 struct HalfWeights {
-  uint4 x[kHalfSteps][tiles];
+  uint4 x[kHalfSteps][kWarpTiles];
 };
 
 __device__ __forceinline__ uint4 LoadWeight(const uint8_t* at, bool present) {
@@ -36,7 +36,6 @@ __device__ __forceinline__ uint4 LoadWeight(const uint8_t* at, bool present) {
 }
 
 // Reads the weights of a warp's features, a chunk after the other.
-template <int tiles>
 class WeightReader {
  public:
   __device__ __forceinline__ WeightReader(const StepProduct& p, int first_feature,
@@ -48,14 +47,14 @@ class WeightReader {
     // Features past the end are read at the last one and never written.
     const int last = static_cast<int>(p.out_features) - first_feature - 1;
 #pragma unroll
-    for (int i = 0; i < tiles; ++i) {
+    for (int i = 0; i < kWarpTiles; ++i) {
       offsets_[i] = min((lane >> 2) + i * kStepTileFeatures, last) * in * 2;
     }
   }
 
-  __device__ __forceinline__ void Load(int half, HalfWeights<tiles>& w) const {
+  __device__ __forceinline__ void Load(int half, HalfWeights& w) const {
 #pragma unroll
-    for (int i = 0; i < tiles; ++i) {
+    for (int i = 0; i < kWarpTiles; ++i) {
       const uint8_t* const at = at_ + offsets_[i] + half * kStepHalf * 2;
 #pragma unroll
       for (int s = 0; s < kHalfSteps; ++s) {
@@ -71,7 +70,7 @@ class WeightReader {
 
  private:
   const uint8_t* at_;
-  int offsets_[tiles];
+  int offsets_[kWarpTiles];
   int columns_left_;
 };
 
@@ -129,13 +128,12 @@ class RowReader {
 // sums[i] += x w^T of step `s`: up to 8 rows of x (the tile's other 8 are zero), 8 features each.
 // The columns of a product are dealt to lanes eight neighbours at a time, the same way for both
 // operands: x's first two registers have a lane's first four of them, the others the rest.
-template <int tiles>
-__device__ __forceinline__ void MultiplyStep(const uint4& x, const HalfWeights<tiles>& w, int s,
-                                             float (&sums)[tiles][4]) {
+__device__ __forceinline__ void MultiplyStep(const uint4& x, const HalfWeights& w, int s,
+                                             float (&sums)[kWarpTiles][4]) {
 #pragma unroll
-  for (int i = 0; i < tiles; ++i) MmaBf16(sums[i], {x.x, 0, x.y, 0}, w.x[s][i].x, w.x[s][i].y);
+  for (int i = 0; i < kWarpTiles; ++i) MmaBf16(sums[i], {x.x, 0, x.y, 0}, w.x[s][i].x, w.x[s][i].y);
 #pragma unroll
-  for (int i = 0; i < tiles; ++i) MmaBf16(sums[i], {x.z, 0, x.w, 0}, w.x[s][i].z, w.x[s][i].w);
+  for (int i = 0; i < kWarpTiles; ++i) MmaBf16(sums[i], {x.z, 0, x.w, 0}, w.x[s][i].z, w.x[s][i].w);
 }
 
 // A lane's two neighbouring features of a row of a tile of 8 rows and 8 features.
@@ -182,13 +180,12 @@ class OutputLane {
 
 // The parts' sums of `tiles` tiles of features, [part][tile][lane]: added one part after the other,
 // and written.
-template <int warps>
 __device__ __forceinline__ void AddParts(const StepProduct& p, int rows, int first_feature,
                                          int tiles, int parts, const float (&first_start)[2],
                                          const float2* sums) {
   const int warp = threadIdx.x >> 5;
 #pragma unroll 1
-  for (int tile = warp; tile < tiles; tile += warps) {
+  for (int tile = warp; tile < tiles; tile += kStepWarps) {
     const OutputLane lane(p, rows, first_feature + tile * kStepTileFeatures);
     float start[2] = {first_start[0], first_start[1]}, total[2] = {0.0f, 0.0f};
     if (tile != warp) lane.LoadStart(start);
