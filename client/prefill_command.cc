@@ -127,11 +127,7 @@ int RunPrefill(const PrefillOptions& options) {
     ProgressBar bar;
     while (stream->Read(&event)) {
       if (event.has_accepted()) PrintAccepted(event.accepted());
-      if (event.has_progress()) {
-        const auto& progress = event.progress();
-        bar.Show(progress.tokens_done(), progress.tokens(), progress.tokens_per_second(),
-                 progress.eta_seconds());
-      }
+      if (event.has_progress()) bar.Show(event.progress());
       if (event.has_logits()) {
         logits_s = elapsed_s();
         logits_written = WriteLogits(options.logits_file, event.logits().values());

@@ -2,7 +2,9 @@
 #ifndef DELTAFILL_CLIENT_PROGRESS_BAR_H_
 #define DELTAFILL_CLIENT_PROGRESS_BAR_H_
 
-#include <cstdint>
+namespace deltafill::v1 {
+class PrefillProgress;
+}
 
 namespace deltafill::client {
 
@@ -10,7 +12,7 @@ class ProgressBar {
  public:
   ProgressBar();
   ~ProgressBar();  // clears the line
-  void Show(uint64_t tokens_done, uint64_t tokens, double tokens_per_second, double eta_s);
+  void Show(const v1::PrefillProgress& progress);
 
  private:
   bool is_terminal_;

@@ -132,11 +132,7 @@ absl::Status SnapshotCalls::Put(v1::PutSnapshotStart start, const ComposedSnapsh
     {
       ProgressBar bar;
       while (stream->Read(&event)) {
-        if (event.has_progress()) {
-          const auto& progress = event.progress();
-          bar.Show(progress.tokens_done(), progress.tokens(), progress.tokens_per_second(),
-                   progress.eta_seconds());
-        }
+        if (event.has_progress()) bar.Show(event.progress());
         if (event.has_done()) *done = std::move(*event.mutable_done());
       }
     }
