@@ -116,6 +116,18 @@ void BenchProducts() {
   std::printf("numerics %s\n", opened.backend->numerics().c_str());
 }
 
+// What `issue` issues, recorded; it runs once before.
+template <typename Issue>
+std::unique_ptr<kernels::Recording> Record(kernels::Operators* lane, const Issue& issue) {
+  issue();
+  Must(lane->Synchronize());
+  std::unique_ptr<kernels::Recording> recording;
+  Must(lane->BeginRecording());
+  issue();
+  Must(lane->EndRecording(&recording));
+  return recording;
+}
+
 // Products of decoding, recorded: so many weights of a shape one after the other that none is still
 // in the card's cache when its turn comes again.
 void BenchStepShape(Opened* opened, int64_t out, int64_t in,
@@ -142,12 +154,7 @@ void BenchStepShape(Opened* opened, int64_t out, int64_t in,
                                    .step = true}));
       }
     };
-    issue();
-    Must(opened->lane->Synchronize());
-    std::unique_ptr<kernels::Recording> recording;
-    Must(opened->lane->BeginRecording());
-    issue();
-    Must(opened->lane->EndRecording(&recording));
+    const auto recording = Record(opened->lane.get(), issue);
     const auto run = [&](int replays) {
       for (int i = 0; i < replays; ++i) Must(opened->lane->Replay(*recording, {}));
       Must(opened->lane->Synchronize());
@@ -277,12 +284,7 @@ class DecodeBench {
     OmittedCalls calls(omitted);
     ObservedOperators observed(&lane_.operators(), &calls);
     lane_.Redirect(&observed);
-    Issue();
-    Must(lane_.operators().Synchronize());
-    std::unique_ptr<kernels::Recording> recording;
-    Must(lane_.operators().BeginRecording());
-    Issue();
-    Must(lane_.operators().EndRecording(&recording));
+    const auto recording = Record(&lane_.operators(), [&] { Issue(); });
     lane_.Redirect(nullptr);
     if (names != nullptr) *names = calls.names();
     return Time(steps, [&] { Must(lane_.operators().Replay(*recording, tokens_)); });

@@ -27,7 +27,7 @@ std::vector<uint16_t> ToBf16(const std::vector<float>& values) {
 // Values that bf16 has.
 std::vector<float> Normal(Random* random, int64_t count, double scale = 1.0) {
   std::vector<float> values = random->NormalVector(count, scale);
-  for (float& x : values) x = FromBf16Bits(Bf16Bits(x));
+  RoundAllToBf16(&values);
   return values;
 }
 
