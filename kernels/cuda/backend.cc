@@ -161,7 +161,7 @@ Status CudaBackend::MakeWeight(int64_t out_features, int64_t in_features, Fill f
   auto weight = std::make_unique<CudaWeight>(out_features, in_features);
   if (Status s = weight->Reserve(upload->stream()); !s.ok()) return s;
   if (Status s = fill(*upload, weight->rows_to_fill()); !s.ok()) return s;
-  if (HasHopperSteps(device_->traits)) {
+  if (IsHopper(device_->traits)) {
     const Status boxed =
         MakeStepBoxes(weight->rows(), out_features, in_features, weight->step_boxes_to_fill());
     if (!boxed.ok()) return boxed;

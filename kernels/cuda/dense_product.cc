@@ -40,8 +40,6 @@ Status MakeConv(const DenseProduct& product, DenseConv* out) {
 
 }  // namespace
 
-bool ServesDense(const DeviceTraits& device) { return device.major == 9; }
-
 Status RunDenseProduct(const DenseProduct& product, const DeviceTraits& device,
                        cudaStream_t stream) {
   DenseHopperParams params;

@@ -31,8 +31,7 @@ struct DenseProduct {
   MutableRows convolved;               // [rows, channels]
 };
 
-// Whether the card is served; of nothing else, so that bits are the same in all calls.
-bool ServesDense(const DeviceTraits& device);
+// On Hopper.
 Status RunDenseProduct(const DenseProduct& product, const DeviceTraits& device,
                        cudaStream_t stream);
 

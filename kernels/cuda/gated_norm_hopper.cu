@@ -139,10 +139,10 @@ struct GatedNormTiles {
       weight[n] = *reinterpret_cast<const float2*>(&s.weight[n * 8 + (lane & 3) * 2]);
     }
     BarrierWait(SharedAddress(&s.matrix_filled), 0);
-    int stage = 0;
-    uint32_t parity = 0;
+    RingPlace<stages> place;
     for (int tile = first; tile < p.token_tiles; tile += step) {
-      BarrierWait(SharedAddress(&s.filled[group][stage]), parity);
+      const int stage = place.index;
+      BarrierWait(SharedAddress(&s.filled[group][stage]), place.parity);
       RunTile(stage, weight);
       FenceAsyncShared();
       GroupBarrier(group + 1, 128);
@@ -160,7 +160,7 @@ struct GatedNormTiles {
       if (tile >= first + kBehind * step) {
         fill(tile + kAhead * step, (stage + stages - kBehind) % stages);
       }
-      if (++stage == stages) stage = 0, parity ^= 1;
+      place.Step();
     }
     if (leads) WaitForTensorStores();
   }

@@ -16,7 +16,7 @@ Status MakeTokensMap(const ConstRows& rows, int64_t count, int64_t width, Tensor
 
 bool ServesGatedNorm(const DeviceTraits& device, int64_t norm_width, int64_t out_features,
                      int64_t in_features) {
-  return device.major == 9 && norm_width == kGatedNormWidth && in_features == kGatedNormWidth &&
+  return IsHopper(device) && norm_width == kGatedNormWidth && in_features == kGatedNormWidth &&
          out_features % kGatedNormWidth == 0;
 }
 

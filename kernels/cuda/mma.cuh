@@ -73,6 +73,20 @@ __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
 __device__ __forceinline__ float LowBf16(uint32_t x) { return __uint_as_float(x << 16); }
 __device__ __forceinline__ float HighBf16(uint32_t x) { return __uint_as_float(x & 0xFFFF0000u); }
 
+// Eight neighbours in 16 bytes.
+__device__ __forceinline__ uint4 Pack8(const float (&x)[8]) {
+  return make_uint4(PackBf16(x[0], x[1]), PackBf16(x[2], x[3]), PackBf16(x[4], x[5]),
+                    PackBf16(x[6], x[7]));
+}
+__device__ __forceinline__ void Unpack8(const uint4& raw, float (&x)[8]) {
+  const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    x[2 * i] = LowBf16(words[i]);
+    x[2 * i + 1] = HighBf16(words[i]);
+  }
+}
+
 __device__ __forceinline__ uint32_t MultiplyBf16(uint32_t x, uint32_t y) {
   const __nv_bfloat162 product = __hmul2(reinterpret_cast<const __nv_bfloat162&>(x),
                                          reinterpret_cast<const __nv_bfloat162&>(y));

@@ -21,8 +21,8 @@ Status CudaOperators::MatMulSwiGlu(const MatMulSwiGluParams& params) {
       !s.ok()) {
     return s;
   }
-  if (gate_up.step && HasHopperSteps(device_->traits)) return StepSwiGlu(params);
-  if (gate_up.step || !ServesDense(device_->traits)) return Operators::MatMulSwiGlu(params);
+  if (!IsHopper(device_->traits)) return Operators::MatMulSwiGlu(params);
+  if (gate_up.step) return StepSwiGlu(params);
   if (gate_up.rows == 0) return {};
   ConstRows x;
   if (Status s = AlignedInput(gate_up, weight->in_features(), &x); !s.ok()) return s;
@@ -74,7 +74,7 @@ Status CudaOperators::FusesConv(const MatMulShortConvParams& params, bool* fuses
       !s.ok()) {
     return s;
   }
-  *fuses = ServesDense(device_->traits) && !product.step && product.rows > 0 &&
+  *fuses = IsHopper(device_->traits) && !product.step && product.rows > 0 &&
            product.bias == nullptr && !product.accumulate &&
            conv.channels % kDenseMatrixTile == 0 &&
            conv.offsets.size() + params.kept_ends.size() <= kDenseKeptMax &&

@@ -64,7 +64,7 @@ Status CudaOperators::MultiplySteps(std::span<const MatMulParams> products) {
 
 Status CudaOperators::MatMulShortConv(const MatMulShortConvParams& params) {
   if (Status s = Enter(); !s.ok()) return s;
-  if (!HasHopperSteps(device_->traits) || !IsConvolvedStep(params)) {
+  if (!IsHopper(device_->traits) || !IsConvolvedStep(params)) {
     return Operators::MatMulShortConv(params);
   }
   const ShortConvParams& conv = params.conv;

@@ -97,7 +97,7 @@ void PlanRing(const DeltaRuleShape& shape, SequenceOffsets offsets, const Device
 ForwardPlan PlanForward(const DeltaRuleShape& shape, SequenceOffsets offsets,
                         const DeviceTraits& device, const ForwardTuning& tuning) {
   ForwardPlan plan;
-  const bool ring = device.major == 9 && shape.key_dim == 128 && shape.value_dim == 128 &&
+  const bool ring = IsHopper(device) && shape.key_dim == 128 && shape.value_dim == 128 &&
                     device.multiprocessors >= 8 && !tuning.force_portable;
   if (ring) {
     PlanRing(shape, offsets, device, tuning, &plan);

@@ -21,6 +21,9 @@ struct DeviceTraits {
   int shared_bytes_per_cta = 0;
 };
 
+// Whether the code for 9.0 runs: later cards run the code for 8.0.
+inline bool IsHopper(const DeviceTraits& device) { return device.major == 9; }
+
 enum class ForwardPath {
   kPortable,  // preparation and chain as two kernels a wave
   kRing,      // one persistent kernel: CTAs that prepare feed CTAs that chain through slots in L2

@@ -29,17 +29,7 @@ struct ProductBarriers {
   }
 };
 
-// A place in the ring.
-struct ProductStage {
-  int index = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void Step() {
-    if (++index == kProductStages) {
-      index = 0;
-      parity ^= 1;
-    }
-  }
+struct ProductStage : RingPlace<kProductStages> {
   __device__ __forceinline__ void Skip(int blocks) {
     const int at = index + blocks;
     index = at % kProductStages;

@@ -21,20 +21,6 @@ struct NormKernelParams {
 
 constexpr int kNormWarps = 8;
 
-__device__ __forceinline__ void Unpack8(const uint4& raw, float (&x)[8]) {
-  const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    x[2 * i] = LowBf16(words[i]);
-    x[2 * i + 1] = HighBf16(words[i]);
-  }
-}
-
-__device__ __forceinline__ uint4 Pack8(const float (&x)[8]) {
-  return make_uint4(PackBf16(x[0], x[1]), PackBf16(x[2], x[3]), PackBf16(x[4], x[5]),
-                    PackBf16(x[6], x[7]));
-}
-
 __device__ __forceinline__ float SumSquares(const uint4& raw) {
   float x[8], sum = 0.0f;
   Unpack8(raw, x);

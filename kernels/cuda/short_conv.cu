@@ -111,8 +111,7 @@ __global__ void __launch_bounds__(256) ConvKernel(const __grid_constant__ ConvKe
       for (int c = 0; c < 8; ++c) {
         out[c] = ConvolvedSilu(weight[c], before[0].x[c], before[1].x[c], before[2].x[c], now.x[c]);
       }
-      *reinterpret_cast<uint4*>(y) = make_uint4(PackBf16(out[0], out[1]), PackBf16(out[2], out[3]),
-                                                PackBf16(out[4], out[5]), PackBf16(out[6], out[7]));
+      *reinterpret_cast<uint4*>(y) = Pack8(out);
       before[0] = before[1];
       before[1] = before[2];
       before[2] = now;
@@ -154,9 +153,7 @@ __global__ void __launch_bounds__(64) ConvStepKernel(const __grid_constant__ Con
   LoadTail(tail_in == nullptr ? nullptr : tail_in + channel * kConvTailRows, tail);
   float(&out)[8] = now.x;
   ConvolveStep(weight, tail, out);
-  *reinterpret_cast<uint4*>(p.y + sequence.first_row * p.y_stride + channel) =
-      make_uint4(PackBf16(out[0], out[1]), PackBf16(out[2], out[3]), PackBf16(out[4], out[5]),
-                 PackBf16(out[6], out[7]));
+  *reinterpret_cast<uint4*>(p.y + sequence.first_row * p.y_stride + channel) = Pack8(out);
   if (sequence.tail_out != nullptr) StoreTail(tail, sequence.tail_out + channel * kConvTailRows);
 }
 

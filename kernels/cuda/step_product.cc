@@ -30,9 +30,11 @@ Status RunHopper(std::span<const StepProduct> products, int64_t first_row, int r
   StepHopperParams params;
   params.rows = rows;
   StepHopperPlan plans[kStepProductsMax];
-  std::transform(products.begin(), products.end(), plans, [](const StepProduct& product) {
-    return PlanStepHopper(product.out_features, product.in_features, product.swiglu);
-  });
+  for (size_t i = 0; i < products.size(); ++i) {
+    plans[i] =
+        PlanStepHopper(products[i].out_features, products[i].in_features, products[i].swiglu);
+    params.cluster = std::max(params.cluster, 1 << plans[i].parts_log2);
+  }
   params.cta_rows = StepCtaRows(rows, {plans, products.size()});
   for (const StepProduct& product : products) {
     const StepHopperPlan& plan = plans[params.count];
@@ -40,16 +42,12 @@ Status RunHopper(std::span<const StepProduct> products, int64_t first_row, int r
     planned.product = RowsFrom(product, first_row);
     planned.blocks = plan.blocks;
     planned.parts_log2 = plan.parts_log2;
-    planned.first_cta = plan.tiles << plan.parts_log2;  // for now
-    params.cluster = std::max(params.cluster, 1 << plan.parts_log2);
+    planned.first_cta = params.ctas;
+    const int ctas = plan.tiles << plan.parts_log2;
+    params.ctas += (ctas + params.cluster - 1) / params.cluster * params.cluster;
     planned.weight = *product.w_boxes;
     if (product.convolution != nullptr) params.convolution = *product.convolution;
     if (Status s = MapRows(planned.product, rows, params.cta_rows, &planned.x); !s.ok()) return s;
-  }
-  for (int i = 0; i < params.count; ++i) {
-    const int ctas = params.products[i].first_cta;
-    params.products[i].first_cta = params.ctas;
-    params.ctas += (ctas + params.cluster - 1) / params.cluster * params.cluster;
   }
   return FromCuda(LaunchStepHopper(params, stream), "step product");
 }
@@ -75,12 +73,9 @@ Status MakeStepBoxes(const void* w, int64_t out_features, int64_t in_features, T
   return MakeRowsMap({w, out_features, in_features, in_features, kStepBoxFeatures}, out);
 }
 
-// Later cards run the code for 8.0.
-bool HasHopperSteps(const DeviceTraits& traits) { return traits.major == 9; }
-
 Status RunStepProducts(std::span<const StepProduct> products, int64_t rows,
                        const DeviceTraits& traits, cudaStream_t stream) {
-  const bool hopper = HasHopperSteps(traits);
+  const bool hopper = IsHopper(traits);
   const int64_t most = hopper ? kStepRowsMax : kPortableStepRows;
   for (int64_t first = 0; first < rows; first += most) {
     const int count = static_cast<int>(std::min(rows - first, most));

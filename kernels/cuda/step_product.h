@@ -54,9 +54,6 @@ inline constexpr int kStepProductsMax = 4;  // in one launch
 // The boxes that the copy engine brings w in.
 Status MakeStepBoxes(const void* w, int64_t out_features, int64_t in_features, TensorMap* out);
 
-// Whether Hopper's kernel runs, which alone takes `swiglu` and `convolution`.
-bool HasHopperSteps(const DeviceTraits& traits);
-
 // 1 to kStepProductsMax products of the same rows, none of which reads or writes what another
 // writes. Their bits do not depend on which of them run together.
 Status RunStepProducts(std::span<const StepProduct> products, int64_t rows,

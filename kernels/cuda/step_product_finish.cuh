@@ -179,10 +179,6 @@ class SumOwner {
   static __device__ __forceinline__ float RoundToBf16(float x) {
     return __bfloat162float(__float2bfloat16(x));
   }
-  static __device__ __forceinline__ uint4 Pack(const float (&x)[8]) {
-    return make_uint4(PackBf16(x[0], x[1]), PackBf16(x[2], x[3]), PackBf16(x[4], x[5]),
-                      PackBf16(x[6], x[7]));
-  }
   static __device__ __forceinline__ void ReadEight(const float* at, float (&x)[8]) {
     const float4 low = *reinterpret_cast<const float4*>(at);
     const float4 high = *reinterpret_cast<const float4*>(at + 4);
@@ -221,7 +217,7 @@ class SumOwner {
     LoadAlignedTail(tail_in == nullptr ? nullptr : tail_in + feature * kConvTailRows, tail);
     ConvolveStep(weight, tail, x);
     if (tail_out != nullptr) StoreAlignedTail(tail, tail_out + feature * kConvTailRows);
-    *reinterpret_cast<uint4*>(convolution_.y + row * convolution_.y_stride + feature) = Pack(x);
+    *reinterpret_cast<uint4*>(convolution_.y + row * convolution_.y_stride + feature) = Pack8(x);
   }
 
   // The bias and y itself, added up before the sum.
@@ -259,7 +255,7 @@ class SumOwner {
       y[0] = make_float4(x[0], x[1], x[2], x[3]);
       y[1] = make_float4(x[4], x[5], x[6], x[7]);
     } else {
-      *reinterpret_cast<uint4*>(static_cast<__nv_bfloat16*>(p_.y) + at) = Pack(x);
+      *reinterpret_cast<uint4*>(static_cast<__nv_bfloat16*>(p_.y) + at) = Pack8(x);
     }
   }
 

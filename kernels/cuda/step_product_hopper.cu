@@ -3,6 +3,7 @@
 // the copy engine through rings in shared memory; weights are asked for before the kernel in front
 // has ended.
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/step_product_cta.cuh"
 #include "kernels/cuda/step_product_finish.cuh"
 #include "kernels/cuda/step_product_ring.cuh"
 #include "kernels/cuda/wgmma_rows.cuh"
@@ -17,15 +18,15 @@ constexpr int kTileBytes = 64 * 128;  // of one instruction's features
 template <int rows>
 __device__ __forceinline__ void SumBlocks(StepShared<rows>& s, int blocks,
                                           float (&d)[2][rows / 2]) {
-  StepRing<StepShared<rows>::kWeightStages> weights, weights_before;
-  StepRing<StepShared<rows>::kRowStages> x_rows, x_rows_before;
+  RingPlace<StepShared<rows>::kWeightStages> weights, weights_before;
+  RingPlace<StepShared<rows>::kRowStages> x_rows, x_rows_before;
   const bool speaks = (threadIdx.x & 31) == 0;
 #pragma unroll 1
   for (int block = 0; block < blocks; ++block) {
-    BarrierWait(SharedAddress(&s.weights_filled[weights.stage]), weights.parity);
-    BarrierWait(SharedAddress(&s.rows_filled[x_rows.stage]), x_rows.parity);
-    const uint64_t w = TileDescriptor(SharedAddress(s.weights[weights.stage]), 16);
-    const uint64_t x = TileDescriptor(SharedAddress(s.rows[x_rows.stage]), 16);
+    BarrierWait(SharedAddress(&s.weights_filled[weights.index]), weights.parity);
+    BarrierWait(SharedAddress(&s.rows_filled[x_rows.index]), x_rows.parity);
+    const uint64_t w = TileDescriptor(SharedAddress(s.weights[weights.index]), 16);
+    const uint64_t x = TileDescriptor(SharedAddress(s.rows[x_rows.index]), 16);
     WgmmaFence();
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
@@ -39,8 +40,8 @@ __device__ __forceinline__ void SumBlocks(StepShared<rows>& s, int blocks,
     if (block > 0) {
       WgmmaWait<1>();
       if (speaks) {
-        BarrierArrive(SharedAddress(&s.weights_emptied[weights_before.stage]));
-        BarrierArrive(SharedAddress(&s.rows_emptied[x_rows_before.stage]));
+        BarrierArrive(SharedAddress(&s.weights_emptied[weights_before.index]));
+        BarrierArrive(SharedAddress(&s.rows_emptied[x_rows_before.index]));
       }
       weights_before.Step();
       x_rows_before.Step();
@@ -61,13 +62,9 @@ struct StepShare {
 };
 
 __device__ __forceinline__ StepShare ShareOfCta(const StepHopperParams& p) {
-  int index = 0;
-#pragma unroll
-  for (int i = 1; i < kStepProductsMax; ++i) {
-    if (i < p.count && static_cast<int>(blockIdx.x) >= p.products[i].first_cta) index = i;
-  }
-  const StepHopperProduct& planned = p.products[index];
-  const int cta = static_cast<int>(blockIdx.x) - planned.first_cta, log2 = planned.parts_log2;
+  int cta = 0;
+  const StepHopperProduct& planned = ProductOfCta(p, &cta);
+  const int log2 = planned.parts_log2;
   StepShare share = {planned, cta & ((1 << log2) - 1)};
   // Of y: a CTA of a SwiGLU has as many gates, and their ups.
   share.first_feature =

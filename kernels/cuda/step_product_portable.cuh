@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/step_product_cta.cuh"
 #include "kernels/cuda/step_product_portable.h"
 
 namespace deltafill::kernels::cuda {
@@ -207,17 +208,6 @@ __device__ __forceinline__ void LoadFirstStart(const StepProduct& p, int rows, i
   const int tile = threadIdx.x >> 5;
   if (tile >= tiles) return;
   OutputLane(p, rows, first_feature + tile * kStepTileFeatures).LoadStart(start);
-}
-
-// The product that a CTA works for, and the CTA's number in it.
-__device__ __forceinline__ const PlannedProduct& ProductOfCta(const StepKernelParams& p, int* cta) {
-  int index = 0;
-#pragma unroll
-  for (int i = 1; i < kStepProductsMax; ++i) {
-    if (i < p.count && static_cast<int>(blockIdx.x) >= p.products[i].first_cta) index = i;
-  }
-  *cta = static_cast<int>(blockIdx.x) - p.products[index].first_cta;
-  return p.products[index];
 }
 
 }  // namespace deltafill::kernels::cuda

@@ -14,18 +14,6 @@ namespace deltafill::kernels::cuda {
 
 inline constexpr int kStepWeightBytes = kStepCtaFeatures * 128;
 
-template <int stages>
-struct StepRing {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ __forceinline__ void Step() {
-    if (++stage == stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
 // Once the stages are empty, finished sums take their place, and parts' sums where there is no
 // other.
 template <int row_count>
@@ -80,14 +68,14 @@ template <int rows>
 __device__ __forceinline__ void CopyWeights(const TensorMap* map, StepShared<rows>& s, int first,
                                             int second, int first_block, int blocks) {
   constexpr int kStages = StepShared<rows>::kWeightStages, kHalfBytes = kStepWeightBytes / 2;
-  StepRing<kStages> ring;
+  RingPlace<kStages> ring;
   for (int block = 0; block < blocks; ++block) {
     if (block >= kStages) {
-      BarrierWait(SharedAddress(&s.weights_emptied[ring.stage]), ring.parity ^ 1);
+      BarrierWait(SharedAddress(&s.weights_emptied[ring.index]), ring.parity ^ 1);
     }
-    const uint32_t filled = SharedAddress(&s.weights_filled[ring.stage]);
+    const uint32_t filled = SharedAddress(&s.weights_filled[ring.index]);
     BarrierExpect(filled, kStepWeightBytes);
-    const uint32_t to = SharedAddress(s.weights[ring.stage]);
+    const uint32_t to = SharedAddress(s.weights[ring.index]);
     const int column = (first_block + block) * kStepBlock;
     TensorCopy(to, map, column, first, filled);
     TensorCopy(to + kHalfBytes, map, column, second, filled);
@@ -107,8 +95,7 @@ static __device__ __noinline__ void CopyElements(const StepHopperProduct& planne
       const int column = first_column + i;
       const __nv_bfloat16 value =
           column < planned.product.in_features ? x.rows[row * x.stride + column] : __nv_bfloat16();
-      const int piece = (i >> 3) ^ (row & 7);
-      reinterpret_cast<__nv_bfloat16*>(to + row * 128 + piece * 16)[i & 7] = value;
+      reinterpret_cast<__nv_bfloat16*>(to + SwizzledPiece(0, row, i >> 3))[i & 7] = value;
     }
   }
   FenceAsyncShared();
@@ -124,19 +111,19 @@ __device__ __forceinline__ void CopyRows(const StepHopperProduct& planned, StepS
   const bool vectorized = planned.product.x.vectorized;
   if (vectorized && lane == 0) PrefetchTensorMap(&planned.x);
   WaitForEarlierKernels();
-  StepRing<kStages> ring;
+  RingPlace<kStages> ring;
   for (int block = 0; block < blocks; ++block) {
     if (block >= kStages) {
-      BarrierWait(SharedAddress(&s.rows_emptied[ring.stage]), ring.parity ^ 1);
+      BarrierWait(SharedAddress(&s.rows_emptied[ring.index]), ring.parity ^ 1);
     }
-    const uint32_t filled = SharedAddress(&s.rows_filled[ring.stage]);
+    const uint32_t filled = SharedAddress(&s.rows_filled[ring.index]);
     const int column = (first_block + block) * kStepBlock;
     if (!vectorized) {
-      CopyElements(planned, first_row, x_rows, column, lane, s.rows[ring.stage]);
+      CopyElements(planned, first_row, x_rows, column, lane, s.rows[ring.index]);
       if (lane == 0) BarrierArrive(filled);
     } else if (lane == 0) {
       BarrierExpect(filled, StepShared<rows>::kRowBytes);
-      TensorCopy(SharedAddress(s.rows[ring.stage]), &planned.x, column, first_row, filled);
+      TensorCopy(SharedAddress(s.rows[ring.index]), &planned.x, column, first_row, filled);
     }
     ring.Step();
   }

@@ -111,6 +111,20 @@ __device__ __forceinline__ void BarrierWait(uint32_t barrier, uint32_t parity) {
   }
 }
 
+// A place in a ring of stages, and the parity that its barriers have in this round.
+template <int stages>
+struct RingPlace {
+  int index = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void Step() {
+    if (++index == stages) {
+      index = 0;
+      parity ^= 1;
+    }
+  }
+};
+
 // Contiguous bytes from global to shared memory by the copy engine.
 __device__ __forceinline__ void BulkCopy(uint32_t to, const void* from, int bytes,
                                          uint32_t barrier) {
